@@ -1,0 +1,145 @@
+"""Everything that only looks: resolve, presence, snapshots, questions, what a leg works with."""
+
+import logging
+from collections.abc import Iterator
+from uuid import UUID
+
+from django.db import connections
+
+from ..lifecycle import ANSWERED, OUTSTANDING
+from ..models import TaskInput
+from ..protocol.codec import Json, loads
+from ..protocol.tasks import is_task_id
+from ..tools.cancellation import CANCELLED, EXPIRED, CancellationToken, token_for
+from ..tools.context import RecordedAnswer
+from .base import TaskStore
+from .locking import database, is_gone, refused, rows
+from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot, to_view
+from .types import (
+    Expired,
+    Missing,
+    Outcome,
+    Owner,
+    Present,
+    Requests,
+    ResumeContext,
+    TaskSnapshot,
+    TaskView,
+    owner_key,
+    ref_of,
+)
+
+access_logger = logging.getLogger("mcp_tasks.access")
+
+_LISTING_BATCH = 500
+
+
+class Reading(TaskStore):
+    """The reading operations of the database store."""
+
+    def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
+        if not is_task_id(task_id):
+            return Missing()
+        ref, key = ref_of(task_id), owner_key(owner)
+        columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("ref", "owner_key")
+        # The owner stands in the WHERE: a stranger's large row is never fetched, which would show in the time.
+        found = rows(database()).owned_by(key).filter(pk=ref)
+        row = found.annotate(is_gone=is_gone()).values(*columns, "is_gone").first()
+        if row is None:
+            if rows(database()).filter(pk=ref).exists():
+                access_logger.warning(
+                    "a caller asked for a task of another owner",
+                    extra={"event": "access_refused", "reason": "owner", "ref": str(ref)},
+                )
+            return Missing()
+        if row["is_gone"]:
+            return Expired(ref, key)
+        return Present(ref, key, to_snapshot(row) if payload else None)
+
+    def task_presence(self, ref: UUID) -> Present | Expired | Missing:
+        row = rows(database()).filter(pk=ref).annotate(is_gone=is_gone()).values("owner_key", "is_gone").first()
+        if row is None:
+            return Missing()
+        return (Expired if row["is_gone"] else Present)(ref, row["owner_key"])
+
+    def get_task(self, ref: UUID) -> TaskView | None:
+        row = rows(database()).present().filter(pk=ref).values(*VIEW_COLUMNS).first()
+        return None if row is None else to_view(row)
+
+    def get_task_result(self, ref: UUID) -> TaskSnapshot | None:
+        row = rows(database()).present().filter(pk=ref).values(*VIEW_COLUMNS, *PAYLOAD_COLUMNS).first()
+        return None if row is None else to_snapshot(row)
+
+    def list_tasks(self, *, status: str | None = None) -> Iterator[TaskView]:
+        found = rows(database()).present().order_by("ref").values(*VIEW_COLUMNS)
+        if status is not None:
+            found = found.filter(status=status)
+        last = None
+        while True:
+            batch = list(found[:_LISTING_BATCH] if last is None else found.filter(ref__gt=last)[:_LISTING_BATCH])
+            if not batch:
+                return
+            yield from map(to_view, batch)
+            last = batch[-1]["ref"]
+
+    def outstanding_input_requests(self, ref: UUID) -> Requests | None:
+        row = rows(database()).present().filter(pk=ref).values("asks_json").first()
+        if row is None:
+            return None
+        return {} if row["asks_json"] is None else loads(row["asks_json"])
+
+    def input_responses(self, ref: UUID) -> dict[str, Json]:
+        return {key: item.answer for key, item in _answers(database(), ref).items()}
+
+    def resume_context(self, ref: UUID, leg: int | None = None) -> ResumeContext | None:
+        using = database()
+        guard = rows(using).mine(ref, leg) if leg is not None else rows(using).filter(pk=ref).live().fresh()
+        columns = ("tool", "leg", "attempts", "max_attempts", "owner_key", "owner_label")
+        row = guard.values(*columns, "arguments_json", "context_json").first()
+        if row is None:
+            return None
+        return ResumeContext(
+            ref=ref,
+            arguments=loads(row.pop("arguments_json")),
+            context=loads(row.pop("context_json")),
+            answers=_answers(using, ref),
+            token=self.token(ref),
+            **row,
+        )
+
+    def token(self, ref: UUID) -> CancellationToken:
+        """The token of a task in this process. Outside a leg it looks at its row from its first check on."""
+        return token_for(ref, lambda: _stopped(ref))
+
+    def refusal(self, using: str, ref: UUID, leg: int | None) -> Outcome:
+        """Why a transition was not applied."""
+        return refused(using, ref, leg)
+
+    def _before_sleep(self) -> None:
+        connection = connections[database()]
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _answers(using: str, ref: UUID) -> dict[str, RecordedAnswer]:
+    found = TaskInput.objects.using(using).filter(task_id=ref, state=ANSWERED).order_by("answered_at", "id")
+    return {
+        key: RecordedAnswer(loads(answer), request_hash)
+        for key, answer, request_hash in found.values_list("key", "answer_json", "request_hash")
+    }
+
+
+def _stopped(ref: UUID) -> str | None:
+    found = rows(database()).filter(pk=ref).annotate(is_gone=is_gone())
+    row = found.values("cancel_requested_at", "is_gone").first()
+    if row is None or row["is_gone"]:
+        return EXPIRED
+    return None if row["cancel_requested_at"] is None else CANCELLED
+
+
+def open_questions(using: str, ref: UUID) -> dict[str, tuple[int, dict[str, Json]]]:
+    """The outstanding rows of a task: key to primary key and question, in the order of asking."""
+    found = TaskInput.objects.using(using).filter(task_id=ref, state=OUTSTANDING).order_by("id")
+    return {key: (pk, loads(text)) for pk, key, text in found.values_list("pk", "key", "request_json")}
+
+

@@ -1,0 +1,128 @@
+"""
+Decisions that every store makes alike, as pure functions: key rules, picking answers, size limits.
+
+A store brings the rows and writes what comes out; what is allowed is decided here and nowhere else.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import conf
+from ..lifecycle import OUTSTANDING
+from ..protocol.codec import Json, digest, dumps, size_bytes
+from ..protocol.errors import McpError, internal_error
+from .base import AnswerCheck
+from .types import DEFAULT_TTL, InvalidTransition, Requests, RetentionLimitExceeded, TtlMs
+
+#: The answer of the janitor to a question whose deadline is over.
+NOBODY_ANSWERED: dict[str, Json] = {"action": "cancel"}
+
+#: What a task fails with when its leg was lost and it may not be run again.
+LEG_LOST = internal_error("The process that ran this task was lost, and the tool may not be run again")
+
+#: Keys are chosen by the server: visible ASCII, so that they survive every column, header and log.
+_KEY = re.compile(r"[!-~]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """What replacing the outstanding set means for the rows of a task's questions."""
+
+    inserted: Requests
+    superseded: tuple[str, ...]
+    asks_json: str
+
+
+def plan_questions(known: Mapping[str, tuple[str, str]], requests: Requests) -> KeyPlan:
+    """
+    Apply the key rules: ``known`` maps each key ever issued to its state and the hash of its question.
+
+    Raises InvalidTransition for an empty map, a malformed or spent key, or a live key with another question.
+    """
+    if not requests:
+        raise InvalidTransition("empty_ask: a task cannot wait for nothing")
+    inserted: Requests = {}
+    for key, request in requests.items():
+        if not _KEY.fullmatch(key):
+            raise InvalidTransition(f"malformed_key: {key!r} is not 1 to 128 visible ASCII characters")
+        state, request_hash = known.get(key, (None, None))
+        if state is None:
+            inserted[key] = request
+        elif state != OUTSTANDING:
+            raise InvalidTransition(f"key_spent: {key!r} was {state} and can never be asked again")
+        elif request_hash != digest(request):
+            raise InvalidTransition(f"key_spent: {key!r} is open with another question")
+    limit = conf.get_settings().LIMITS.INPUT_KEYS
+    if limit is not None and len(known) + len(inserted) > limit:
+        raise RetentionLimitExceeded(f"a task may ask {limit} questions in all (LIMITS['INPUT_KEYS'])")
+    superseded = tuple(
+        key for key, (state, _) in known.items() if state == OUTSTANDING and key not in requests
+    )
+    return KeyPlan(inserted, superseded, limited("ask", dumps(requests)))
+
+
+def pick_answers(
+    outstanding: Requests, responses: Mapping[str, Json], check: AnswerCheck | None
+) -> dict[str, str]:
+    """
+    The answers to keep, as JSON text by key. Keys that are not outstanding are left out before anything is judged.
+
+    Raises what ``check`` raises, and RetentionLimitExceeded; then the whole request is refused.
+    """
+    picked = {key: answer for key, answer in responses.items() if key in outstanding}
+    if check is not None:
+        for key, answer in picked.items():
+            check(key, outstanding[key], answer)
+    return {key: limited("answer", dumps(answer)) for key, answer in picked.items()}
+
+
+def limited(kind: str, text: str) -> str:
+    """The text itself, unless it is beyond ``LIMITS['PAYLOAD_BYTES']``."""
+    limit = conf.get_settings().LIMITS.PAYLOAD_BYTES
+    size = size_bytes(text)
+    if limit is not None and size > limit:
+        raise RetentionLimitExceeded(f"{kind} has {size} bytes; LIMITS['PAYLOAD_BYTES'] is {limit}")
+    return text
+
+
+def oversized(kind: str) -> McpError:
+    """What a task fails with whose result or error was too large: nothing of the content."""
+    return internal_error(f"The task's {kind} was larger than this server keeps")
+
+
+def checked_ttl_ms(ttl_ms: TtlMs) -> int | None:
+    """The ttl to store for a new task; raises ValueError naming what is wrong."""
+    settings = conf.get_settings()
+    if ttl_ms is DEFAULT_TTL:
+        return settings.effective_ttl_ms
+    if ttl_ms is None:
+        if settings.MAX_TTL_MS is not None:
+            raise ValueError("a task without ttl needs MCP_TASKS['MAX_TTL_MS'] = None")
+        return None
+    if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms <= 0:
+        raise ValueError("ttl_ms must be a positive number of milliseconds")
+    if settings.MAX_TTL_MS is not None and ttl_ms > settings.MAX_TTL_MS:
+        raise ValueError(f"ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({settings.MAX_TTL_MS})")
+    return ttl_ms
+
+
+def changed_ttl_ms(ttl_ms: int | None) -> int | None:
+    """
+    The ttl to store for an existing task: never beyond ``MAX_TTL_MS``, and at least 1 (which has expired at once).
+
+    Raises ValueError for what is no number of milliseconds.
+    """
+    limit = conf.get_settings().MAX_TTL_MS
+    if ttl_ms is None:
+        return limit
+    if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool):
+        raise ValueError("ttl_ms must be a number of milliseconds, or None")
+    ttl_ms = max(ttl_ms, 1)
+    return ttl_ms if limit is None else min(ttl_ms, limit)
+
+
+def live_limit(owner_key: str | None) -> int | None:
+    """How many live tasks the bucket of this owner may have; anonymous callers share one bucket."""
+    limits = conf.get_settings().LIMITS
+    return limits.LIVE_TASKS_ANONYMOUS if owner_key is None else limits.LIVE_TASKS_PER_OWNER

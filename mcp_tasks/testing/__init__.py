@@ -1,0 +1,1 @@
+"""What host projects test with: a client, time travel, fixtures, and the contract that every store passes."""

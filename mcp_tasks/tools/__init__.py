@@ -1,0 +1,1 @@
+"""What a host project writes against: ``@tool``, the context of a handler, its results and its questions."""

@@ -1,0 +1,164 @@
+"""
+TaskContext: what a handler can do and know, the same inline and in a leg.
+
+The context holds no store and no transport. ``execution`` and ``rpc`` hand it callables.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+from ..protocol.capabilities import missing_for
+from ..protocol.codec import Json, digest
+from ..protocol.errors import invalid_params, missing_capability
+from ..protocol.inputs import InvalidAnswer, check_answer, check_requests
+from .cancellation import CancellationToken
+from .results import BecomeTask, Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerIdentity:
+    """Who owns the work: the hashed key that every check compares, and a label for people."""
+
+    key: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer that was checked and stored, with the hash of the question it belongs to."""
+
+    answer: dict[str, Json]
+    request_hash: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Abilities:
+    """What the surroundings lend to a context."""
+
+    report: Callable[[str | None, float | None, float | None], None]
+    set_ttl: Callable[[int], bool]
+    load_user: Callable[[], Any]
+    #: Whether ``become_task`` ends this run: an inline run for a client that can take a task.
+    may_become_task: bool = False
+    strict_answers: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskContext:
+    """
+    Handed to a tool's parameter that is annotated with it (or called ``ctx``).
+
+    ``ref``: the task's server-side name, None inline. ``leg``: the number of this run of the handler, 0 inline.
+    ``token``: raised when the handler should stop. ``owner``, ``scopes``: who called. ``meta``: the call's
+    ``_meta``. ``answers``: every answer so far, by key.
+    """
+
+    token: CancellationToken
+    abilities: Abilities
+    capabilities: dict[str, Json]
+    owner: OwnerIdentity | None = None
+    scopes: frozenset[str] = frozenset()
+    meta: dict[str, Json] = field(default_factory=dict)
+    ref: UUID | None = None
+    leg: int = 0
+    #: Answers stored with the task, checked against their questions.
+    recorded: Mapping[str, RecordedAnswer] = field(default_factory=dict)
+    #: Answers that came with the call, checked when their question is asked.
+    given: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop; a cheap check."""
+        return self.token.cancelled
+
+    @property
+    def user(self) -> Any:
+        """The caller's user, read fresh at each access; None when anonymous or deleted."""
+        return self.abilities.load_user()
+
+    @property
+    def answers(self) -> dict[str, Json]:
+        """Every answer so far by key, as the client sent it."""
+        return {**self.given, **{key: item.answer for key, item in self.recorded.items()}}
+
+    def progress(self, message: str | None = None, *, done: float | None = None, total: float | None = None) -> None:
+        """
+        Tell how far the work is.
+
+        In a task: its status message and numbers, coalesced. Inline: ``notifications/progress`` when the caller
+        sent a progress token. Never waits for the database.
+        """
+        self.abilities.report(message, done, total)
+
+    def elicit(self, key: str, message: str, schema: Mapping[str, Json]) -> dict[str, Json]:
+        """
+        Ask the user to fill in a form; returns ``{"action": …, "content": …}`` as the client sent it.
+
+        ``key`` names the question for the life of the task. ``schema`` is a flat object schema. Where there is
+        no answer yet this ends the run; the function is called again from the top once there is one.
+        """
+        params = {"mode": "form", "message": message, "requestedSchema": schema}
+        return self.ask({key: {"method": "elicitation/create", "params": params}})[key]
+
+    def sample(self, key: str, messages: list[Json], *, max_tokens: int, **params: Json) -> dict[str, Json]:
+        """Ask the client's model (``sampling/createMessage``); further params under their wire names."""
+        body = {"messages": messages, "maxTokens": max_tokens, **params}
+        return self.ask({key: {"method": "sampling/createMessage", "params": body}})[key]
+
+    def roots(self, key: str = "roots") -> dict[str, Json]:
+        """Ask which folders the client offers (``roots/list``)."""
+        return self.ask({key: {"method": "roots/list"}})[key]
+
+    def ask(self, requests: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+        """
+        Ask several questions together, in the wire's ``inputRequests`` shape; returns the answers by key.
+
+        Raises InvalidInputRequest for a malformed question, McpError -32021 for a kind that the client did
+        not declare.
+        """
+        checked = check_requests(requests)
+        open_questions = self.unanswered(checked)
+        if open_questions:
+            raise Suspend(open_questions)
+        return {key: self.answers[key] for key in checked}
+
+    def unanswered(self, checked: dict[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:
+        """The questions of a checked map that still need an answer; refuses what the client cannot answer."""
+        missing = {key: request for key, request in checked.items() if not self._has_answer(key, request)}
+        undeclared = missing_for(missing, self.capabilities)
+        if undeclared:
+            raise missing_capability(undeclared, "The tool asks for input that the client did not declare")
+        return missing
+
+    def _has_answer(self, key: str, request: dict[str, Json]) -> bool:
+        if key in self.recorded:
+            # Another question under a spent key goes on to the store, which refuses it by name.
+            return self.recorded[key].request_hash == digest(request)
+        if key not in self.given:
+            return False
+        try:
+            check_answer(key, request, self.given[key], strict=self.abilities.strict_answers)
+        except InvalidAnswer as problem:
+            if self.ref is not None:
+                return False  # came before the task did and nobody is there to be told: ask again
+            raise invalid_params(str(problem)) from None
+        return True
+
+    def become_task(self) -> None:
+        """
+        Go on as a task: it is made now with the answers so far, and the function runs again from the top in it.
+
+        Does nothing in a leg, and for a client that did not declare the extension.
+        """
+        if self.abilities.may_become_task:
+            raise BecomeTask
+
+    def set_ttl(self, ttl_ms: int) -> bool:
+        """Ask for a longer life, in milliseconds since creation; False inline, or when the task is gone."""
+        return self.abilities.set_ttl(ttl_ms)
+
+    def idempotency_key(self, name: str) -> str:
+        """A key for calls to other systems: equal in every leg of the task, new with each inline call."""
+        return str(uuid4() if self.ref is None else uuid5(self.ref, name))

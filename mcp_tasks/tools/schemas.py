@@ -1,0 +1,101 @@
+"""From a function's signature to its JSON Schema, and from JSON arguments to what the function takes."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from ..protocol.codec import Json
+from .context import TaskContext
+
+_PREFIX = "arg_"  # a parameter may be called like an attribute of pydantic's models
+
+
+class SignatureProblem(ValueError):
+    """A function that cannot be a tool; the message says which parameter and why."""
+
+
+class InvalidArguments(ValueError):
+    """Arguments that the published schema admits and the function's types do not."""
+
+
+class _Schema(GenerateJsonSchema):
+    """Without the titles that pydantic makes up from names: they say nothing to a model and cost it tokens."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+class Signature:
+    """What a tool's function takes: its arguments as a pydantic model, and the name of its context parameter."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as problem:
+            raise SignatureProblem(f"an annotation cannot be resolved: {problem}") from None
+        self.context_name: str | None = None
+        self.takes_any = False
+        self.names: list[str] = []
+        self.return_type = hints.get("return", Any)
+        fields: dict[str, Any] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            hint = hints.get(name, Any)
+            if hint is TaskContext or (name == "ctx" and hint is Any):
+                self.context_name = name
+                continue
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                self.takes_any = True
+                continue
+            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+                raise SignatureProblem(f"parameter {name} is positional; arguments come by name")
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[_PREFIX + name] = (Annotated[hint, Field(alias=name)], default)
+            self.names.append(name)
+        config = ConfigDict(extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=False)
+        try:
+            self.model: type[BaseModel] = create_model(function.__name__, __config__=config, **fields)
+        except PydanticUserError as problem:
+            raise SignatureProblem(str(problem).splitlines()[0]) from None
+
+    def input_schema(self) -> dict[str, Json]:
+        """JSON Schema 2020-12 of the arguments."""
+        try:
+            schema = self.model.model_json_schema(by_alias=True, schema_generator=_Schema)
+        except PydanticUserError as problem:
+            raise SignatureProblem(str(problem).splitlines()[0]) from None
+        schema.pop("title", None)
+        if not self.names and not self.takes_any:
+            return {"type": "object", "additionalProperties": False}
+        return schema
+
+    def output_schema(self) -> dict[str, Json] | None:
+        """The schema of a return type that is an object by itself; None for text, blocks and untyped dicts."""
+        if not _is_object(self.return_type):
+            return None
+        schema = TypeAdapter(self.return_type).json_schema(
+            by_alias=True, mode="serialization", schema_generator=_Schema
+        )
+        return schema if schema.get("type") == "object" else None
+
+    def convert(self, arguments: dict[str, Json]) -> dict[str, Any]:
+        """Arguments that satisfied the schema, as the function's own types; raises InvalidArguments."""
+        try:
+            model = self.model.model_validate(arguments)
+        except ValidationError as problem:
+            first = problem.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InvalidArguments(f"{where}: {first['msg']}") from None
+        values = {name: getattr(model, _PREFIX + name) for name in self.names}
+        return {**(model.model_extra or {}), **values}
+
+
+def _is_object(hint: Any) -> bool:
+    if not isinstance(hint, type):
+        return False
+    if issubclass(hint, BaseModel):
+        return not hint.__module__.startswith("mcp_types")
+    return hasattr(hint, "__dataclass_fields__") or (issubclass(hint, dict) and hasattr(hint, "__total__"))
