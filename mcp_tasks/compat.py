@@ -19,7 +19,9 @@ def has_returning(using: str) -> bool:
     return connection.vendor == "postgresql"
 
 
-def update_returning(queryset: QuerySet[Any], returning: tuple[str, ...], **values: Any) -> list[tuple[Any, ...]]:
+def update_returning(
+    queryset: QuerySet[Any], returning: tuple[str, ...], **values: Any
+) -> list[tuple[Any, ...]]:
     """
     One guarded UPDATE that tells which rows it changed, as tuples of the fields in ``returning``.
 

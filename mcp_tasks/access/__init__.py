@@ -1,0 +1,1 @@
+"""Identity: who calls, and whose tasks these are."""

@@ -1,0 +1,1 @@
+"""One leg of a task, whatever started it: call the handler, keep the lease, settle what came out."""

@@ -5,136 +5,300 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='OwnerGate',
+            name="OwnerGate",
             fields=[
-                ('key', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('n', models.BigIntegerField(default=0)),
+                ("key", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("n", models.BigIntegerField(default=0)),
             ],
             options={
-                'verbose_name': 'owner gate',
-                'verbose_name_plural': 'owner gates',
+                "verbose_name": "owner gate",
+                "verbose_name_plural": "owner gates",
             },
         ),
         migrations.CreateModel(
-            name='Task',
+            name="Task",
             fields=[
-                ('ref', models.UUIDField(editable=False, primary_key=True, serialize=False)),
-                ('owner_key', models.CharField(max_length=64, null=True)),
-                ('owner_label', models.CharField(max_length=200, null=True)),
-                ('idem_hash', models.CharField(max_length=64, null=True, unique=True)),
-                ('idem_print', models.CharField(max_length=64, null=True)),
-                ('id_nonce', models.CharField(max_length=32, null=True)),
-                ('method', models.CharField(max_length=32)),
-                ('tool', models.CharField(max_length=200)),
-                ('status', models.CharField(max_length=16)),
-                ('phase', models.CharField(max_length=8)),
-                ('status_message', models.CharField(max_length=1000, null=True)),
-                ('leg', models.IntegerField(default=0)),
-                ('attempts', models.SmallIntegerField(default=0)),
-                ('max_attempts', models.SmallIntegerField(default=1)),
-                ('priority', models.SmallIntegerField(default=0)),
-                ('progress_done', models.FloatField(null=True)),
-                ('progress_total', models.FloatField(null=True)),
-                ('deliveries', models.SmallIntegerField(default=0)),
-                ('revision', models.BigIntegerField(default=1)),
-                ('created_at', models.DateTimeField()),
-                ('updated_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('cancel_requested_at', models.DateTimeField(null=True)),
-                ('phase_at', models.DateTimeField()),
-                ('queue_ms', models.BigIntegerField(default=0)),
-                ('run_ms', models.BigIntegerField(default=0)),
-                ('wait_ms', models.BigIntegerField(default=0)),
-                ('not_before', models.DateTimeField(null=True)),
-                ('due_at', models.DateTimeField(null=True)),
-                ('ttl_ms', models.BigIntegerField(null=True)),
-                ('expires_at', models.DateTimeField(null=True)),
-                ('sweep_at', models.DateTimeField(null=True)),
-                ('poll_interval_ms', models.IntegerField()),
-                ('tool_error', models.BooleanField(default=False)),
-                ('payload_bytes', models.BigIntegerField(default=0)),
-                ('trace_context', models.CharField(max_length=512, null=True)),
-                ('lease_holder', models.CharField(max_length=100, null=True)),
-                ('asks_json', models.TextField(null=True)),
-                ('result_json', models.TextField(null=True)),
-                ('error_json', models.TextField(null=True)),
-                ('meta_json', models.TextField(null=True)),
-                ('arguments_json', models.TextField(null=True)),
-                ('context_json', models.TextField(null=True)),
-                ('traceback', models.TextField(null=True)),
+                ("ref", models.UUIDField(editable=False, primary_key=True, serialize=False)),
+                ("owner_key", models.CharField(max_length=64, null=True)),
+                ("owner_label", models.CharField(max_length=200, null=True)),
+                ("idem_hash", models.CharField(max_length=64, null=True, unique=True)),
+                ("idem_print", models.CharField(max_length=64, null=True)),
+                ("id_nonce", models.CharField(max_length=32, null=True)),
+                ("method", models.CharField(max_length=32)),
+                ("tool", models.CharField(max_length=200)),
+                ("status", models.CharField(max_length=16)),
+                ("phase", models.CharField(max_length=8)),
+                ("status_message", models.CharField(max_length=1000, null=True)),
+                ("leg", models.IntegerField(default=0)),
+                ("attempts", models.SmallIntegerField(default=0)),
+                ("max_attempts", models.SmallIntegerField(default=1)),
+                ("priority", models.SmallIntegerField(default=0)),
+                ("progress_done", models.FloatField(null=True)),
+                ("progress_total", models.FloatField(null=True)),
+                ("deliveries", models.SmallIntegerField(default=0)),
+                ("revision", models.BigIntegerField(default=1)),
+                ("created_at", models.DateTimeField()),
+                ("updated_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("phase_at", models.DateTimeField()),
+                ("queue_ms", models.BigIntegerField(default=0)),
+                ("run_ms", models.BigIntegerField(default=0)),
+                ("wait_ms", models.BigIntegerField(default=0)),
+                ("not_before", models.DateTimeField(null=True)),
+                ("due_at", models.DateTimeField(null=True)),
+                ("ttl_ms", models.BigIntegerField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("sweep_at", models.DateTimeField(null=True)),
+                ("poll_interval_ms", models.IntegerField()),
+                ("tool_error", models.BooleanField(default=False)),
+                ("payload_bytes", models.BigIntegerField(default=0)),
+                ("trace_context", models.CharField(max_length=512, null=True)),
+                ("lease_holder", models.CharField(max_length=100, null=True)),
+                ("asks_json", models.TextField(null=True)),
+                ("result_json", models.TextField(null=True)),
+                ("error_json", models.TextField(null=True)),
+                ("meta_json", models.TextField(null=True)),
+                ("arguments_json", models.TextField(null=True)),
+                ("context_json", models.TextField(null=True)),
+                ("traceback", models.TextField(null=True)),
             ],
             options={
-                'verbose_name': 'task',
-                'verbose_name_plural': 'tasks',
-                'indexes': [models.Index(fields=['due_at'], name='mcp_tasks_due'), models.Index(fields=['sweep_at'], name='mcp_tasks_sweep'), models.Index(fields=['owner_key', 'phase'], name='mcp_tasks_owner'), models.Index(fields=['phase', 'created_at', 'ref'], name='mcp_tasks_phase')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('status__in', ('working', 'input_required', 'completed', 'failed', 'cancelled'))), name='mcp_tasks_status_known'), models.CheckConstraint(condition=models.Q(models.Q(('phase', 'queued'), ('status__in', ('working',))), models.Q(('phase', 'running'), ('status__in', ('working', 'input_required'))), models.Q(('phase', 'parked'), ('status__in', ('input_required',))), models.Q(('phase', 'done'), ('status__in', ('completed', 'failed', 'cancelled'))), models.Q(('phase', 'expired'), ('status__in', ('working', 'input_required', 'completed', 'failed', 'cancelled'))), _connector='OR'), name='mcp_tasks_phase_pair'), models.CheckConstraint(condition=models.Q(models.Q(('result_json', None), ('status', 'completed'), _connector='OR'), models.Q(models.Q(('status', 'completed'), _negated=True), ('phase', 'expired'), ('result_json__isnull', False), _connector='OR')), name='mcp_tasks_result_iff_completed'), models.CheckConstraint(condition=models.Q(models.Q(('error_json', None), ('status', 'failed'), _connector='OR'), models.Q(models.Q(('status', 'failed'), _negated=True), ('phase', 'expired'), ('error_json__isnull', False), _connector='OR')), name='mcp_tasks_error_iff_failed'), models.CheckConstraint(condition=models.Q(('phase', 'expired'), models.Q(('asks_json__isnull', False), ('status', 'input_required')), models.Q(models.Q(('status', 'input_required'), _negated=True), ('asks_json', None)), _connector='OR'), name='mcp_tasks_asks_iff_waiting'), models.CheckConstraint(condition=models.Q(models.Q(('phase', 'expired'), _negated=True), models.Q(('arguments_json', None), ('asks_json', None), ('context_json', None), ('due_at', None), ('error_json', None), ('idem_hash', None), ('meta_json', None), ('result_json', None), ('status_message', None), ('traceback', None)), _connector='OR'), name='mcp_tasks_tombstone_empty'), models.CheckConstraint(condition=models.Q(models.Q(models.Q(('phase', 'queued'), _negated=True), ('due_at__isnull', False), _connector='OR'), models.Q(models.Q(('phase', 'done'), _negated=True), ('due_at', None), _connector='OR')), name='mcp_tasks_due_shape'), models.CheckConstraint(condition=models.Q(models.Q(models.Q(('expires_at', None), ('ttl_ms', None)), models.Q(('expires_at__isnull', False), ('ttl_ms__gt', 0)), _connector='OR'), ('leg__gte', 0), ('poll_interval_ms__gt', 0), ('revision__gte', 1)), name='mcp_tasks_ttl_shape')],
+                "verbose_name": "task",
+                "verbose_name_plural": "tasks",
+                "indexes": [
+                    models.Index(fields=["due_at"], name="mcp_tasks_due"),
+                    models.Index(fields=["sweep_at"], name="mcp_tasks_sweep"),
+                    models.Index(fields=["owner_key", "phase"], name="mcp_tasks_owner"),
+                    models.Index(fields=["phase", "created_at", "ref"], name="mcp_tasks_phase"),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("status__in", ("working", "input_required", "completed", "failed", "cancelled"))
+                        ),
+                        name="mcp_tasks_status_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("phase", "queued"), ("status__in", ("working",))),
+                            models.Q(("phase", "running"), ("status__in", ("working", "input_required"))),
+                            models.Q(("phase", "parked"), ("status__in", ("input_required",))),
+                            models.Q(("phase", "done"), ("status__in", ("completed", "failed", "cancelled"))),
+                            models.Q(
+                                ("phase", "expired"),
+                                (
+                                    "status__in",
+                                    ("working", "input_required", "completed", "failed", "cancelled"),
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="mcp_tasks_phase_pair",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("result_json", None), ("status", "completed"), _connector="OR"),
+                            models.Q(
+                                models.Q(("status", "completed"), _negated=True),
+                                ("phase", "expired"),
+                                ("result_json__isnull", False),
+                                _connector="OR",
+                            ),
+                        ),
+                        name="mcp_tasks_result_iff_completed",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("error_json", None), ("status", "failed"), _connector="OR"),
+                            models.Q(
+                                models.Q(("status", "failed"), _negated=True),
+                                ("phase", "expired"),
+                                ("error_json__isnull", False),
+                                _connector="OR",
+                            ),
+                        ),
+                        name="mcp_tasks_error_iff_failed",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("phase", "expired"),
+                            models.Q(("asks_json__isnull", False), ("status", "input_required")),
+                            models.Q(
+                                models.Q(("status", "input_required"), _negated=True), ("asks_json", None)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="mcp_tasks_asks_iff_waiting",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("phase", "expired"), _negated=True),
+                            models.Q(
+                                ("arguments_json", None),
+                                ("asks_json", None),
+                                ("context_json", None),
+                                ("due_at", None),
+                                ("error_json", None),
+                                ("idem_hash", None),
+                                ("meta_json", None),
+                                ("result_json", None),
+                                ("status_message", None),
+                                ("traceback", None),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="mcp_tasks_tombstone_empty",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                models.Q(("phase", "queued"), _negated=True),
+                                ("due_at__isnull", False),
+                                _connector="OR",
+                            ),
+                            models.Q(
+                                models.Q(("phase", "done"), _negated=True), ("due_at", None), _connector="OR"
+                            ),
+                        ),
+                        name="mcp_tasks_due_shape",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                models.Q(("expires_at", None), ("ttl_ms", None)),
+                                models.Q(("expires_at__isnull", False), ("ttl_ms__gt", 0)),
+                                _connector="OR",
+                            ),
+                            ("leg__gte", 0),
+                            ("poll_interval_ms__gt", 0),
+                            ("revision__gte", 1),
+                        ),
+                        name="mcp_tasks_ttl_shape",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='TaskEvent',
+            name="TaskEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('revision', models.BigIntegerField()),
-                ('kind', models.CharField(max_length=32)),
-                ('leg', models.IntegerField(null=True)),
-                ('actor', models.CharField(max_length=64)),
-                ('at', models.DateTimeField()),
-                ('detail', models.TextField(null=True)),
-                ('task', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='events', to='mcp_tasks.task')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("revision", models.BigIntegerField()),
+                ("kind", models.CharField(max_length=32)),
+                ("leg", models.IntegerField(null=True)),
+                ("actor", models.CharField(max_length=64)),
+                ("at", models.DateTimeField()),
+                ("detail", models.TextField(null=True)),
+                (
+                    "task",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="mcp_tasks.task",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'event',
-                'verbose_name_plural': 'events',
-                'indexes': [models.Index(fields=['task', 'id'], name='mcp_tasks_event')],
+                "verbose_name": "event",
+                "verbose_name_plural": "events",
+                "indexes": [models.Index(fields=["task", "id"], name="mcp_tasks_event")],
             },
         ),
         migrations.CreateModel(
-            name='TaskInput',
+            name="TaskInput",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=128)),
-                ('key_hash', models.CharField(max_length=64)),
-                ('request_hash', models.CharField(max_length=64)),
-                ('state', models.CharField(max_length=12)),
-                ('asked_leg', models.IntegerField()),
-                ('asked_at', models.DateTimeField()),
-                ('deadline_at', models.DateTimeField(null=True)),
-                ('answered_at', models.DateTimeField(null=True)),
-                ('request_json', models.TextField()),
-                ('answer_json', models.TextField(null=True)),
-                ('task', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='inputs', to='mcp_tasks.task')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=128)),
+                ("key_hash", models.CharField(max_length=64)),
+                ("request_hash", models.CharField(max_length=64)),
+                ("state", models.CharField(max_length=12)),
+                ("asked_leg", models.IntegerField()),
+                ("asked_at", models.DateTimeField()),
+                ("deadline_at", models.DateTimeField(null=True)),
+                ("answered_at", models.DateTimeField(null=True)),
+                ("request_json", models.TextField()),
+                ("answer_json", models.TextField(null=True)),
+                (
+                    "task",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="inputs",
+                        to="mcp_tasks.task",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'question',
-                'verbose_name_plural': 'questions',
-                'constraints': [models.UniqueConstraint(fields=('task', 'key_hash'), name='mcp_tasks_input_key'), models.CheckConstraint(condition=models.Q(('state__in', ('outstanding', 'answered', 'superseded', 'withdrawn'))), name='mcp_tasks_input_state_known'), models.CheckConstraint(condition=models.Q(models.Q(('answer_json__isnull', False), ('state', 'answered')), models.Q(models.Q(('state', 'answered'), _negated=True), ('answer_json', None)), _connector='OR'), name='mcp_tasks_input_answer')],
+                "verbose_name": "question",
+                "verbose_name_plural": "questions",
+                "constraints": [
+                    models.UniqueConstraint(fields=("task", "key_hash"), name="mcp_tasks_input_key"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__in", ("outstanding", "answered", "superseded", "withdrawn"))
+                        ),
+                        name="mcp_tasks_input_state_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("answer_json__isnull", False), ("state", "answered")),
+                            models.Q(models.Q(("state", "answered"), _negated=True), ("answer_json", None)),
+                            _connector="OR",
+                        ),
+                        name="mcp_tasks_input_answer",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='TaskStep',
+            name="TaskStep",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=128)),
-                ('name_hash', models.CharField(max_length=64)),
-                ('args_hash', models.CharField(max_length=64)),
-                ('leg', models.IntegerField()),
-                ('at', models.DateTimeField()),
-                ('result_json', models.TextField()),
-                ('task', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='mcp_tasks.task')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=128)),
+                ("name_hash", models.CharField(max_length=64)),
+                ("args_hash", models.CharField(max_length=64)),
+                ("leg", models.IntegerField()),
+                ("at", models.DateTimeField()),
+                ("result_json", models.TextField()),
+                (
+                    "task",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="steps",
+                        to="mcp_tasks.task",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'step',
-                'verbose_name_plural': 'steps',
-                'constraints': [models.UniqueConstraint(fields=('task', 'name_hash'), name='mcp_tasks_step_name')],
+                "verbose_name": "step",
+                "verbose_name_plural": "steps",
+                "constraints": [
+                    models.UniqueConstraint(fields=("task", "name_hash"), name="mcp_tasks_step_name")
+                ],
             },
         ),
     ]

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from .codec import Json
 
 ANNOTATION = "x-mcp-header"
-_TOKEN = re.compile(r"[!#$%&'*+\-.^`|~0-9A-Za-z]+")  # a header field name, without "_": WSGI cannot tell it from "-"
+_TOKEN = re.compile(
+    r"[!#$%&'*+\-.^`|~0-9A-Za-z]+"
+)  # a header field name, without "_": WSGI cannot tell it from "-"
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _MAX_SAFE = 2**53 - 1
 

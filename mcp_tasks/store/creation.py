@@ -84,7 +84,9 @@ class Creation(Reading):
             tool=tool,
             status=WORKING,
             phase=RUNNING if deferred else QUEUED,
-            status_message=None if status_message is None else plain_text(status_message, STATUS_MESSAGE_LENGTH),
+            status_message=None
+            if status_message is None
+            else plain_text(status_message, STATUS_MESSAGE_LENGTH),
             leg=1 if deferred else 0,
             attempts=1 if deferred else 0,
             max_attempts=max_attempts,

@@ -49,14 +49,21 @@ class Inputs(Reading):
                 return self.refusal(using, ref, leg)
             if leg is not None and (row.phase != RUNNING or row.leg != leg):
                 return self.refusal(using, ref, leg)
-            known = TaskInput.objects.using(using).filter(task_id=ref).values_list("key", "state", "request_hash")
+            known = (
+                TaskInput.objects.using(using).filter(task_id=ref).values_list("key", "state", "request_hash")
+            )
             plan = rules.plan_questions({key: (state, hash_) for key, state, hash_ in known}, requests)
             parks = row.phase == PARKED or row.phase == QUEUED or (leg is not None and not live)
             _issue(using, row, plan, deadlines or {})
             values: dict[str, Any] = dict(VISIBLE)
             if parks:
                 values |= {} if row.phase == PARKED else leaving(row.phase)
-                values |= {"phase": PARKED, "due_at": earliest_deadline(), "not_before": None, "lease_holder": None}
+                values |= {
+                    "phase": PARKED,
+                    "due_at": earliest_deadline(),
+                    "not_before": None,
+                    "lease_holder": None,
+                }
             if message is not None:
                 values["status_message"] = plain_text(message, STATUS_MESSAGE_LENGTH)
             values |= {"status": INPUT_REQUIRED, "attempts": 0, "asks_json": plan.asks_json}
@@ -77,7 +84,9 @@ class Inputs(Reading):
             if row is None or row.is_gone or row.phase == DONE:
                 return None
             questions = open_questions(using, ref) if row.status == INPUT_REQUIRED else {}
-            picked = rules.pick_answers({key: request for key, (_, request) in questions.items()}, responses, check)
+            picked = rules.pick_answers(
+                {key: request for key, (_, request) in questions.items()}, responses, check
+            )
             left = answer(using, row, questions, picked, actor="client")
             ignored = tuple(key for key in responses if key not in picked)
             return AppliedResponses(tuple(picked), ignored, left)
@@ -105,7 +114,9 @@ def _issue(using: str, row: Task, plan: rules.KeyPlan, deadlines: Mapping[str, f
 
 def _mark(using: str, ref: UUID, keys: Iterable[str], state: str) -> None:
     hashes = [digest(key) for key in keys]
-    TaskInput.objects.using(using).filter(task_id=ref, key_hash__in=hashes, state=OUTSTANDING).update(state=state)
+    TaskInput.objects.using(using).filter(task_id=ref, key_hash__in=hashes, state=OUTSTANDING).update(
+        state=state
+    )
 
 
 def answer(
@@ -140,7 +151,12 @@ def answer(
         queues = row.phase == PARKED
         if queues:
             values |= leaving(PARKED)
-            values |= {"phase": QUEUED, "due_at": after(REDELIVER_SECONDS), "deliveries": 0, "not_before": None}
+            values |= {
+                "phase": QUEUED,
+                "due_at": after(REDELIVER_SECONDS),
+                "deliveries": 0,
+                "not_before": None,
+            }
     revision = swap(using, row, Q(status=INPUT_REQUIRED) & fresh(), **values)
     record(using, row.pk, kind, revision=revision, actor=actor, detail={"keys": len(picked)})
     Effect(row.pk, revision, enqueue=queues).after_commit(using)

@@ -24,14 +24,21 @@ class Legs(Reading):
     def claim(
         self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = ""
     ) -> Claim | None:
-        ready = rows(database()).filter(phase=QUEUED).fresh().filter(Q(not_before=None) | Q(not_before__lte=DbNow()))
+        ready = (
+            rows(database())
+            .filter(phase=QUEUED)
+            .fresh()
+            .filter(Q(not_before=None) | Q(not_before__lte=DbNow()))
+        )
         if ref is not None:
             ready = ready.filter(pk=ref)
         if tools is not None:
             ready = ready.filter(tool__in=tools)
         while True:
             # Several, because others look at the same table: who comes second takes the next one.
-            candidates = list(ready.order_by("-priority", "created_at").values_list("ref", "leg")[:_CLAIM_CANDIDATES])
+            candidates = list(
+                ready.order_by("-priority", "created_at").values_list("ref", "leg")[:_CLAIM_CANDIDATES]
+            )
             for candidate, leg in candidates:
                 claim = transact(lambda using, seen=(candidate, leg): _claim(using, *seen, holder))  # type: ignore[misc]
                 if claim is not None:
@@ -124,7 +131,9 @@ def _claim(using: str, ref: UUID, leg: int, holder: str) -> Claim | None:
     return Claim(ref, leg + 1, tool, attempts, max_attempts)
 
 
-def _requeue(store: Legs, using: str, ref: UUID, leg: int, kind: str, guard: Q | None = None, **values: object) -> Outcome:
+def _requeue(
+    store: Legs, using: str, ref: UUID, leg: int, kind: str, guard: Q | None = None, **values: object
+) -> Outcome:
     mine = rows(using).mine(ref, leg).filter(status=WORKING)
     changed = compat.update_returning(
         mine if guard is None else mine.filter(guard),

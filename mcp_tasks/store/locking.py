@@ -12,7 +12,18 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import DatabaseError, connections, router, transaction
-from django.db.models import BigIntegerField, BooleanField, Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    Case,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 
 from .. import compat
 from ..dbtime import DbNow, ElapsedMs, after
@@ -164,7 +175,13 @@ def record(
 
 def refused(using: str, ref: UUID, leg: int | None) -> Outcome:
     """Why a guard matched nothing, from a second read: advice, the verdict has been given."""
-    row = rows(using).filter(pk=ref).annotate(is_gone=is_gone()).values("status", "phase", "leg", "is_gone").first()
+    row = (
+        rows(using)
+        .filter(pk=ref)
+        .annotate(is_gone=is_gone())
+        .values("status", "phase", "leg", "is_gone")
+        .first()
+    )
     why: Why
     if row is None:
         why = "gone"

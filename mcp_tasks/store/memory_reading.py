@@ -88,13 +88,15 @@ class MemoryReading(TaskStore):
                 return Missing()
             if not row.is_present(change.now):
                 return Expired(row.ref, row.owner_key)
-            return Present(row.ref, row.owner_key, row.snapshot() if payload else None)
+            return Present(row.ref, row.owner_key, row.tool, row.snapshot() if payload else None)
 
     def task_presence(self, ref: UUID) -> Present | Expired | Missing:
         with self._change(ref) as change:
             if change.row is None:
                 return Missing()
-            return (Present if change.row.is_present(change.now) else Expired)(ref, change.row.owner_key)
+            if not change.row.is_present(change.now):
+                return Expired(ref, change.row.owner_key)
+            return Present(ref, change.row.owner_key, change.row.tool)
 
     def get_task_result(self, ref: UUID) -> TaskSnapshot | None:
         row = self._present(ref)

@@ -24,7 +24,7 @@ from ..querysets import VISIBLE, TaskQuerySet
 from ..tools import cancellation
 from . import rules
 from .effects import Effect
-from .locking import database, leaving_any, lock, record, rows, settled, swap, transact
+from .locking import leaving_any, lock, record, rows, settled, swap, transact
 from .reading import Reading
 from .types import Detail, Outcome, RetentionLimitExceeded, TaskView
 
@@ -64,7 +64,9 @@ class Outcomes(Reading):
         text = rules.limited("_meta", dumps(meta))
 
         def operation(using: str) -> Outcome:
-            changed = compat.update_returning(_guarded(using, ref, leg), ("revision",), **VISIBLE, meta_json=text)
+            changed = compat.update_returning(
+                _guarded(using, ref, leg), ("revision",), **VISIBLE, meta_json=text
+            )
             if not changed:
                 return self.refusal(using, ref, leg)
             Effect(ref, changed[0][0]).after_commit(using)
@@ -85,7 +87,10 @@ class Outcomes(Reading):
             guard = Q(expires_at=None) | Q(expires_at__gt=after(TTL_MARGIN_SECONDS))
             if not rows(using).filter(pk=ref).filter(guard).exists():
                 return False
-            values: dict[str, Any] = {"revision": VISIBLE["revision"], **_ttl_columns(row.phase, wanted, row.created_at)}
+            values: dict[str, Any] = {
+                "revision": VISIBLE["revision"],
+                **_ttl_columns(row.phase, wanted, row.created_at),
+            }
             if row.phase != DONE:
                 values = {**VISIBLE, **values}
             revision = swap(using, row, guard, **values)
@@ -112,7 +117,9 @@ class Outcomes(Reading):
             raise
         values = {
             "status": COMPLETED,
-            "status_message": None if status_message is None else plain_text(status_message, STATUS_MESSAGE_LENGTH),
+            "status_message": None
+            if status_message is None
+            else plain_text(status_message, STATUS_MESSAGE_LENGTH),
             "result_json": text,
             "tool_error": bool(result.get("isError")),
             "payload_bytes": F("payload_bytes") + len(text),
@@ -145,7 +152,9 @@ class Outcomes(Reading):
             "payload_bytes": F("payload_bytes") + len(text),
         }
         detail = {"code": error.code}
-        outcome = transact(lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable)
+        outcome = transact(
+            lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable
+        )
         if exceeded is not None:
             raise exceeded
         return outcome
@@ -162,7 +171,9 @@ class Outcomes(Reading):
             if self._settle(using, ref, None, "cancelled", values, actor=actor, token=token):
                 return True
             # Finished before: nothing of it changes, but whoever still works on it is told to stop.
-            rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh().update(cancel_requested_at=DbNow())
+            rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh().update(
+                cancel_requested_at=DbNow()
+            )
             Effect(ref, token=token).after_commit(using)
             return False
 

@@ -37,11 +37,13 @@ _LISTING_BATCH = 500
 class Reading(TaskStore):
     """The reading operations of the database store."""
 
-    def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
+    def resolve(
+        self, task_id: str, owner: Owner | None, *, payload: bool = False
+    ) -> Present | Expired | Missing:
         if not is_task_id(task_id):
             return Missing()
         ref, key = ref_of(task_id), owner_key(owner)
-        columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("ref", "owner_key")
+        columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("tool",)
         # The owner stands in the WHERE: a stranger's large row is never fetched, which would show in the time.
         found = rows(database()).owned_by(key).filter(pk=ref)
         row = found.annotate(is_gone=is_gone()).values(*columns, "is_gone").first()
@@ -54,13 +56,21 @@ class Reading(TaskStore):
             return Missing()
         if row["is_gone"]:
             return Expired(ref, key)
-        return Present(ref, key, to_snapshot(row) if payload else None)
+        return Present(ref, key, row["tool"], to_snapshot(row) if payload else None)
 
     def task_presence(self, ref: UUID) -> Present | Expired | Missing:
-        row = rows(database()).filter(pk=ref).annotate(is_gone=is_gone()).values("owner_key", "is_gone").first()
+        row = (
+            rows(database())
+            .filter(pk=ref)
+            .annotate(is_gone=is_gone())
+            .values("owner_key", "tool", "is_gone")
+            .first()
+        )
         if row is None:
             return Missing()
-        return (Expired if row["is_gone"] else Present)(ref, row["owner_key"])
+        if row["is_gone"]:
+            return Expired(ref, row["owner_key"])
+        return Present(ref, row["owner_key"], row["tool"])
 
     def get_task(self, ref: UUID) -> TaskView | None:
         row = rows(database()).present().filter(pk=ref).values(*VIEW_COLUMNS).first()
@@ -76,7 +86,9 @@ class Reading(TaskStore):
             found = found.filter(status=status)
         last = None
         while True:
-            batch = list(found[:_LISTING_BATCH] if last is None else found.filter(ref__gt=last)[:_LISTING_BATCH])
+            batch = list(
+                found[:_LISTING_BATCH] if last is None else found.filter(ref__gt=last)[:_LISTING_BATCH]
+            )
             if not batch:
                 return
             yield from map(to_view, batch)
@@ -141,5 +153,3 @@ def open_questions(using: str, ref: UUID) -> dict[str, tuple[int, dict[str, Json
     """The outstanding rows of a task: key to primary key and question, in the order of asking."""
     found = TaskInput.objects.using(using).filter(task_id=ref, state=OUTSTANDING).order_by("id")
     return {key: (pk, loads(text)) for pk, key, text in found.values_list("pk", "key", "request_json")}
-
-

@@ -100,7 +100,9 @@ class Sweep(Reading):
         delays = [When(deliveries=n, then=after(REDELIVER_SECONDS * 2**n)) for n in range(_REDELIVERIES)]
         values = {
             "due_at": Case(*delays, default=after(REDELIVER_LIMIT_SECONDS)),
-            "deliveries": Case(When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1), default=F("deliveries")),
+            "deliveries": Case(
+                When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1), default=F("deliveries")
+            ),
         }
 
         def step(using: str, refs: list[UUID]) -> int:
@@ -113,7 +115,9 @@ class Sweep(Reading):
 
     def answer_overdue(self) -> SweepReport:
         refs = list(_due(database(), PARKED).values_list("pk", flat=True))
-        return SweepReport(timed_out=sum(transact(lambda using, ref=ref: _time_out(using, ref)) for ref in refs))
+        return SweepReport(
+            timed_out=sum(transact(lambda using, ref=ref: _time_out(using, ref)) for ref in refs)
+        )
 
 
 def _due(using: str, phase: str) -> Any:
@@ -152,8 +156,8 @@ def sweep(store: TaskStore) -> SweepReport:
         try:
             report.add(step())
         except Exception:
-            logger.exception("a step of the janitor failed", extra={"event": "sweep_failed", "step": step.__name__})
+            logger.exception(
+                "a step of the janitor failed", extra={"event": "sweep_failed", "step": step.__name__}
+            )
             report.errors.append(step.__name__)
     return report
-
-

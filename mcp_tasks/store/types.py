@@ -149,6 +149,7 @@ class Present:
 
     ref: UUID
     owner_key: str | None
+    tool: str
     snapshot: TaskSnapshot | None = None
 
 
@@ -244,9 +245,7 @@ class SweepReport:
     @property
     def changed(self) -> int:
         """How many rows were touched."""
-        return (
-            self.recovered + self.failed + self.redelivered + self.timed_out + self.expired + self.purged
-        )
+        return self.recovered + self.failed + self.redelivered + self.timed_out + self.expired + self.purged
 
 
 #: ``ttl_ms`` left out: the default of the settings.

@@ -79,7 +79,7 @@ class CancellationToken:
             self._event.wait(self._step(step))
         return True
 
-    async def wait_async(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the sync twin has it too
+    async def wait_async(self, timeout: float | None = None) -> bool:
         """The same in a coroutine; cancelling the coroutine leaves nothing behind."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout

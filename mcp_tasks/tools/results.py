@@ -132,7 +132,9 @@ def _check_output(result: dict[str, Json], tool: "Tool") -> None:
     assert tool.output_validator is not None
     problem = next(tool.output_validator.iter_errors(result["structuredContent"]), None)
     if problem is not None:
-        raise OutputMismatch(f"{tool.name} violates its output schema: {problem.validator} at {list(problem.path)}")
+        raise OutputMismatch(
+            f"{tool.name} violates its output schema: {problem.validator} at {list(problem.path)}"
+        )
 
 
 def _from_model(value: mcp_types.CallToolResult) -> dict[str, Json]:

@@ -1,0 +1,1 @@
+"""Bytes to rpc and back."""

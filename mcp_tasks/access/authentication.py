@@ -1,0 +1,96 @@
+"""
+DRF authentication classes, called with or without Django's handler around them, and the challenges of a 401.
+
+Every request is authenticated on its own: this protocol has no handshake to remember.
+"""
+
+import logging
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from django.conf import settings as django_settings
+from django.contrib.auth import get_user
+from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+from rest_framework import exceptions
+from rest_framework.authentication import BaseAuthentication, TokenAuthentication
+from rest_framework.request import Request
+
+from .. import conf
+from ..rpc.caller import Caller
+from .owners import owner_of
+
+logger = logging.getLogger("mcp_tasks.access")
+
+
+class BearerTokenAuthentication(TokenAuthentication):
+    """DRF's tokens under the keyword ``Bearer`` (RFC 6750), which DRF's own class does not take."""
+
+    keyword = "Bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Exception):
+    """401 with the first class's challenge, or 403. ``reason`` is for the client and says nothing of the credential."""
+
+    status: int
+    reason: str
+    challenge: str | None = None
+
+
+def authenticators() -> list[BaseAuthentication]:
+    """The configured classes, made anew for each request as DRF does."""
+    return [
+        cast("BaseAuthentication", conf.load(path)()) for path in conf.get_settings().AUTHENTICATION_CLASSES
+    ]
+
+
+def authenticate(http_request: HttpRequest) -> Caller:
+    """
+    Who calls. Raises Refusal.
+
+    A credential that no class accepts is refused also where anonymous callers may come in: somebody who believes
+    to be known must not silently become nobody.
+    """
+    _provide_session(http_request)
+    classes = authenticators()
+    request = Request(http_request, authenticators=classes)
+    try:
+        user = request.user
+        accepted = request.successful_authenticator is not None
+    except (exceptions.AuthenticationFailed, exceptions.NotAuthenticated) as refused:
+        raise _unauthorized(request, classes, str(refused.detail)) from None
+    except (exceptions.PermissionDenied, DjangoPermissionDenied) as refused:
+        raise Refusal(403, str(getattr(refused, "detail", "Forbidden"))) from None
+    if not accepted:
+        if "Authorization" in http_request.headers:
+            raise _unauthorized(request, classes, "The credential is not accepted here")
+        if not conf.get_settings().ALLOW_ANONYMOUS:
+            raise _unauthorized(request, classes, "Authentication is needed")
+        return Caller()
+    owner = owner_of(request)
+    known = user if getattr(user, "is_authenticated", False) else None
+    return Caller(owner, known, _scopes(request.auth))
+
+
+def _unauthorized(request: Request, classes: list[BaseAuthentication], reason: str) -> Refusal:
+    challenge = next((header for header in (c.authenticate_header(request) for c in classes) if header), None)
+    logger.warning("a credential was refused", extra={"event": "access_refused", "reason": "credential"})
+    return Refusal(401, reason, challenge or 'Bearer realm="api"')
+
+
+def _scopes(auth: Any) -> frozenset[str]:
+    """Scopes of an OAuth token; other credentials have none."""
+    scope = getattr(auth, "scope", None)
+    return frozenset(scope.split()) if isinstance(scope, str) else frozenset()
+
+
+def _provide_session(request: HttpRequest) -> None:
+    """What Django's middleware gives a request and DRF's session class silently needs; kept where it ran."""
+    if not hasattr(request, "session") and "django.contrib.sessions" in django_settings.INSTALLED_APPS:
+        engine = import_module(django_settings.SESSION_ENGINE)
+        request.session = engine.SessionStore(request.COOKIES.get(django_settings.SESSION_COOKIE_NAME))
+    if not hasattr(request, "user") and hasattr(request, "session"):
+        request.user = SimpleLazyObject(lambda: get_user(request))  # type: ignore[assignment]

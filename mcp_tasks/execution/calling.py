@@ -1,0 +1,196 @@
+"""Call a handler, sync or async, and name how it ended. Knows no store and no transport."""
+
+import contextvars
+import inspect
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.utils import translation
+
+from ..protocol.codec import Json, JsonError
+from ..protocol.errors import McpError, internal_error
+from ..protocol.inputs import InvalidInputRequest, check_requests
+from ..tools.cancellation import TaskCancelled
+from ..tools.context import TaskContext
+from ..tools.registry import Tool
+from ..tools.results import (
+    NEUTRAL_ERROR,
+    BecomeTask,
+    DeferredTask,
+    InputRequired,
+    InvalidDeferredTask,
+    OutputMismatch,
+    Suspend,
+    ToolError,
+    error_result,
+    to_result,
+)
+
+logger = logging.getLogger("mcp_tasks.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A result. ``raised`` when it stands for an exception, whose traceback is for operators."""
+
+    result: dict[str, Json]
+    raised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A JSON-RPC error."""
+
+    error: McpError
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The handler waits for answers."""
+
+    requests: dict[str, dict[str, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """An inline run wants to go on as a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Somebody else will do the work."""
+
+    task: DeferredTask
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The handler obeyed its token."""
+
+
+Ending = Finished | Failed | Asked | Became | Deferred | Stopped
+
+
+def call(tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: str | None = None) -> Ending:
+    """
+    Run a tool's function with converted arguments, in a context of its own, and say how it ended.
+
+    Never raises. What an exception says reaches the log, never the wire, unless it is a ToolError or McpError.
+    """
+    assert tool.signature is not None
+    if tool.signature.context_name is not None:
+        values = {**values, tool.signature.context_name: context}
+    return _ending(lambda: _to_ending(run(tool.function, values, locale), tool, context), tool.name)
+
+
+def call_method(
+    name: str, function: Callable[..., Any], params: dict[str, Json], context: TaskContext
+) -> Ending:
+    """The same for a further MCP method of a host project, whose result is an object as it is."""
+
+    def work() -> Ending:
+        value = run(function, {"params": params, "context": context}, None)
+        if isinstance(value, InputRequired):
+            return _asked(value, context)
+        if not isinstance(value, dict):
+            raise TypeError(f"a method returns an object, not {type(value).__name__}")
+        return Finished(value)
+
+    return _ending(work, name)
+
+
+def run(function: Callable[..., Any], values: dict[str, Any], locale: str | None) -> Any:
+    """Call a function in an empty context: nothing of the previous task of this thread is left in it."""
+
+    def inside() -> Any:
+        with translation.override(locale):
+            if inspect.iscoroutinefunction(function):
+                return async_to_sync(function)(**values)
+            value = function(**values)
+            return async_to_sync(_await)(value) if inspect.isawaitable(value) else value
+
+    return contextvars.Context().run(inside)
+
+
+async def _await(value: Any) -> Any:
+    return await value
+
+
+def _to_ending(value: Any, tool: Tool, context: TaskContext) -> Ending:
+    if isinstance(value, DeferredTask):
+        value.check()
+        return Deferred(value)
+    if isinstance(value, InputRequired):
+        return _asked(value, context)
+    return Finished(to_result(value, tool))
+
+
+def _asked(value: InputRequired, context: TaskContext) -> Asked:
+    checked = check_requests(value.requests)
+    # All answered and asked again: a mistake that the store names, so that it does not go round for ever.
+    return Asked(context.unanswered(checked) or checked)
+
+
+def _ending(work: Callable[[], Ending], name: str) -> Ending:
+    try:
+        return work()
+    except BaseException as raised:
+        return _named(_meant(raised), name)
+
+
+def _meant(raised: BaseException) -> BaseException:
+    """The exception that counts: a TaskGroup wraps what its tasks raised, and their questions belong together."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    leaves = list(_leaves(raised))
+    signals = (Suspend, BecomeTask, TaskCancelled)
+    ordinary = [leaf for leaf in leaves if not isinstance(leaf, signals)]
+    if ordinary:
+        return ordinary[0]
+    for kind in (TaskCancelled, BecomeTask):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    merged: dict[str, dict[str, Json]] = {}
+    for leaf in leaves:
+        if isinstance(leaf, Suspend):
+            merged.update(leaf.requests)
+    return Suspend(merged)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for raised in group.exceptions:
+        if isinstance(raised, BaseExceptionGroup):
+            yield from _leaves(raised)
+        else:
+            yield raised
+
+
+def _named(raised: BaseException, name: str) -> Ending:
+    match raised:
+        case Suspend():
+            return Asked(raised.requests)
+        case BecomeTask():
+            return Became()
+        case TaskCancelled():
+            return Stopped()
+        case ToolError():
+            return Finished(error_result(str(raised)), raised=True)
+        case McpError():
+            return Failed(raised)
+        case InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError():
+            logger.error(
+                "a tool broke its contract", exc_info=raised, extra={"event": "tool_contract", "tool": name}
+            )
+            return Failed(internal_error(), _text(raised))
+    logger.error("a tool raised", exc_info=raised, extra={"event": "tool_raised", "tool": name})
+    return Finished(error_result(NEUTRAL_ERROR), raised=True)
+
+
+def _text(raised: BaseException) -> str:
+    return "".join(traceback.format_exception(raised))

@@ -1,0 +1,115 @@
+"""
+One thread per process that renews the lease of every leg and writes their progress.
+
+It has a connection of its own: written from inside a handler's transaction, either would hold the row locked
+until that transaction ends. A leg that cannot be renewed is told to stop before another worker may take it.
+"""
+
+import logging
+import os
+import threading
+import time
+
+from django.db import connections
+
+from .. import conf
+from ..store.base import TaskStore
+from ..store.legs import STOP_REASONS
+from ..tools.cancellation import LEASE_LOST
+from . import running
+from .running import Progress, RunningLeg
+from .threads import process_is_ending
+
+logger = logging.getLogger("mcp_tasks.runner")
+
+PROGRESS_SECONDS = 0.5
+#: The share of a lease after which a leg that could not be renewed fences itself.
+SELF_FENCE = 0.9
+_RETRY_SECONDS = 1.0
+_IDLE_SECONDS = 60.0
+
+
+class Heartbeat:
+    """Started with the first leg of the process, again after a fork."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._wake = threading.Condition()
+
+    def watch(self, store: TaskStore, leg: RunningLeg) -> None:
+        """Renew this leg from now on, until ``running.remove``."""
+        leg.beat_at = time.monotonic() + conf.get_settings().HEARTBEAT_SECONDS
+        running.add(leg)
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._wake = threading.Condition()
+            threading.Thread(
+                target=self._beat, args=(store,), name="mcp-tasks-heartbeat", daemon=True
+            ).start()
+        with self._wake:
+            self._wake.notify()
+
+    def report(self, leg: RunningLeg, message: str | None, done: float | None, total: float | None) -> None:
+        """Write this progress soon; only the newest counts. Returns at once."""
+        with self._wake:
+            leg.progress = Progress(message, done, total)
+            self._wake.notify()
+
+    def _beat(self, store: TaskStore) -> None:
+        wake = self._wake
+        while True:
+            legs = running.all_legs()
+            for leg in legs:
+                self._serve(store, leg)
+            with wake:
+                wake.wait(self._pause())
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        due = [now + _IDLE_SECONDS]
+        for leg in running.all_legs():
+            due.append(leg.beat_at)
+            if leg.progress is not None:
+                due.append(leg.progress_at + PROGRESS_SECONDS)
+        return max(0.0, min(due) - now)
+
+    def _serve(self, store: TaskStore, leg: RunningLeg) -> None:
+        now = time.monotonic()
+        try:
+            if now >= leg.beat_at:
+                self._renew(store, leg, now)
+            if leg.progress is not None and now >= leg.progress_at + PROGRESS_SECONDS:
+                self._write(store, leg, now)
+        except Exception:
+            if not process_is_ending():
+                logger.exception(
+                    "a lease could not be renewed", extra={"event": "heartbeat_failed", "ref": str(leg.ref)}
+                )
+            for connection in connections.all(initialized_only=True):
+                connection.close_if_unusable_or_obsolete()
+            leg.beat_at = min(leg.beat_at, now) + _RETRY_SECONDS
+            leg.progress_at = now
+            if now - leg.renewed_at >= SELF_FENCE * conf.get_settings().LEASE_SECONDS:
+                leg.token.raise_(LEASE_LOST)
+
+    def _renew(self, store: TaskStore, leg: RunningLeg, now: float) -> None:
+        outcome = store.heartbeat(leg.ref, leg.leg)
+        leg.beat_at = now + conf.get_settings().HEARTBEAT_SECONDS
+        if outcome:
+            leg.renewed_at = now
+        else:
+            leg.token.raise_(STOP_REASONS.get(outcome.why, LEASE_LOST))
+
+    def _write(self, store: TaskStore, leg: RunningLeg, now: float) -> None:
+        with self._wake:
+            progress, leg.progress = leg.progress, None
+        assert progress is not None
+        leg.progress_at = now
+        outcome = store.set_status(
+            leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg
+        )
+        if not outcome and outcome.why != "unchanged":
+            leg.token.raise_(STOP_REASONS.get(outcome.why, LEASE_LOST))
+
+
+heartbeat = Heartbeat()

@@ -1,0 +1,57 @@
+"""A host project's methods: run on threads of their own like any handler, with a context that can ask and report."""
+
+import logging
+
+from ..execution.calling import Asked, Failed, Finished, call_method
+from ..protocol.errors import internal_error
+from ..tools.cancellation import CancellationToken
+from ..tools.context import Abilities, TaskContext
+from . import mrtr
+from .methods import Method
+from .progress import progress_reporter
+from .requests import Emit, Reply, Request, Work, complete, failure, guarded
+
+logger = logging.getLogger("mcp_tasks.rpc")
+
+
+def run_method(method: Method, request: Request) -> Work:
+    """A host project's method, on a thread of its own like any handler."""
+    token = CancellationToken()
+
+    def work(emit: Emit) -> Reply:
+        return guarded(request, lambda: _run(method, request, token, emit))
+
+    return Work(work, token, "progressToken" in request.meta)
+
+
+def _run(method: Method, request: Request, token: CancellationToken, emit: Emit) -> Reply:
+    assert method.function is not None
+    asks = method.traits.asks and not request.is_legacy
+    given = mrtr.answers_of(request) if asks else {}
+    context = TaskContext(
+        token=token,
+        abilities=Abilities(
+            report=progress_reporter(request, emit),
+            set_ttl=lambda ttl_ms: False,
+            load_user=lambda: request.caller.user,
+        ),
+        capabilities=request.capabilities,
+        owner=request.caller.identity,
+        scopes=request.caller.scopes,
+        meta=request.meta,
+        given=given,
+    )
+    ending = call_method(method.name, method.function, request.params, context)
+    if isinstance(ending, Finished) and not ending.raised:
+        hints = (
+            {"ttlMs": 0, "cacheScope": "private"} if method.traits.cacheable and not request.is_legacy else {}
+        )
+        return complete(request, {**hints, **ending.result})
+    if isinstance(ending, Failed):
+        return failure(request.id, ending.error, legacy=request.is_legacy)
+    if isinstance(ending, Asked) and asks:
+        return mrtr.input_required(request, ending.requests, given)
+    logger.error(
+        "a method ended in a way it may not", extra={"event": "method_contract", "method": method.name}
+    )
+    return failure(request.id, internal_error(), legacy=request.is_legacy)
