@@ -1,6 +1,7 @@
 """``mount``: the endpoint before Django's handler, and the embedded runner, in a project's ``asgi.py``."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -8,7 +9,8 @@ from .runners.base import get_runner
 from .transports.http.checks import require_servable
 from .transports.http.endpoint import Receive, Scope, Send, endpoint
 
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: Any ASGI application; frameworks disagree about the exact types of its arguments.
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 DRAIN_SECONDS = 8.0
 

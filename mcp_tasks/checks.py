@@ -5,7 +5,8 @@ from typing import Any
 
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from rest_framework.authentication import BaseAuthentication
@@ -114,7 +115,7 @@ def check_sqlite(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
     if isinstance(mode, str) and mode.upper() in ("IMMEDIATE", "EXCLUSIVE"):
         return []
     return [
-        Warning(
+        checks.Warning(
             "SQLite will report 'database is locked' under load.",
             hint='Set OPTIONS: {"transaction_mode": "IMMEDIATE", "timeout": 20, '
             '"init_command": "PRAGMA journal_mode=WAL;"}.',
@@ -129,7 +130,7 @@ def check_sweep(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
     if conf.problems() or conf.get_settings().SWEEP_SECONDS:
         return []
     return [
-        Warning(
+        checks.Warning(
             "Nothing in this process recovers or expires tasks.",
             hint="Run `manage.py expire_tasks` each minute, then silence this.",
             id="mcp_tasks.W008",
@@ -144,10 +145,10 @@ def check_deployment(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
         return []
     settings, found = conf.get_settings(), []
     if not settings.AUTHENTICATION_CLASSES:
-        found.append(Warning("No authentication class: nobody can be told apart.", id="mcp_tasks.W010"))
+        found.append(checks.Warning("No authentication class: nobody can be told apart.", id="mcp_tasks.W010"))
     if settings.ALLOW_ANONYMOUS:
         found.append(
-            Warning(
+            checks.Warning(
                 "Anonymous callers may run tools.",
                 hint="Remove ALLOW_ANONYMOUS, or silence this where it is meant.",
                 id="mcp_tasks.W014",
@@ -155,8 +156,8 @@ def check_deployment(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
         )
     if django_settings.DEBUG:
         message = "Error pages show request headers and bodies, which hold task ids."
-        found.append(Warning(message, hint="Set DEBUG = False.", id="mcp_tasks.W015"))
+        found.append(checks.Warning(message, hint="Set DEBUG = False.", id="mcp_tasks.W015"))
     if settings.MAX_TTL_MS is None:
         message = "A task without a ttl that never ends is kept for ever."
-        found.append(Warning(message, hint="Set MAX_TTL_MS.", id="mcp_tasks.W016"))
+        found.append(checks.Warning(message, hint="Set MAX_TTL_MS.", id="mcp_tasks.W016"))
     return found

@@ -19,9 +19,7 @@ def has_returning(using: str) -> bool:
     return connection.vendor == "postgresql"
 
 
-def update_returning(
-    queryset: QuerySet[Any], returning: tuple[str, ...], **values: Any
-) -> list[tuple[Any, ...]]:
+def update_returning(queryset: QuerySet[Any], returning: tuple[str, ...], **values: Any) -> list[tuple[Any, ...]]:
     """
     One guarded UPDATE that tells which rows it changed, as tuples of the fields in ``returning``.
 
@@ -31,7 +29,7 @@ def update_returning(
     using = queryset.db
     if has_returning(using):
         query = queryset.query.chain(sql.UpdateQuery)
-        query.add_update_values(values)
+        query.add_update_values(values)  # type: ignore[attr-defined]
         query.clear_ordering(force=True)
         connection = connections[using]
         compiler = query.get_compiler(using)

@@ -123,9 +123,7 @@ def load(path: str) -> Any:
     try:
         return import_string(path)
     except ImportError as problem:
-        raise ImproperlyConfigured(
-            f"MCP_TASKS names {path}, which cannot be imported: {problem}"
-        ) from problem
+        raise ImproperlyConfigured(f"MCP_TASKS names {path}, which cannot be imported: {problem}") from problem
 
 
 _resets: list[Callable[[], None]] = [_load.cache_clear, load.cache_clear]

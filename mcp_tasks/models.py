@@ -151,9 +151,7 @@ class TaskInput(models.Model):
         verbose_name_plural = _("questions")
         constraints = [
             models.UniqueConstraint(fields=["task", "key_hash"], name="mcp_tasks_input_key"),
-            models.CheckConstraint(
-                name="mcp_tasks_input_state_known", condition=Q(state__in=lifecycle.INPUT_STATES)
-            ),
+            models.CheckConstraint(name="mcp_tasks_input_state_known", condition=Q(state__in=lifecycle.INPUT_STATES)),
             models.CheckConstraint(
                 name="mcp_tasks_input_answer",
                 condition=Q(state=lifecycle.ANSWERED, answer_json__isnull=False)

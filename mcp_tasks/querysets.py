@@ -1,6 +1,6 @@
 """The words of the state machine as queries: the guards that every transition is made of."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from django.db import models
@@ -9,6 +9,9 @@ from django.db.models.functions import Greatest
 
 from .dbtime import DbNow
 from .lifecycle import EXPIRED, LIVE, RUNNING
+
+if TYPE_CHECKING:
+    from .models import Task
 
 #: Set by every change that a client can see.
 VISIBLE: dict[str, Any] = {
@@ -27,7 +30,7 @@ def gone() -> Q:
     return Q(phase=EXPIRED) | Q(expires_at__lte=DbNow())
 
 
-class TaskQuerySet(models.QuerySet[Any]):
+class TaskQuerySet(models.QuerySet["Task"]):
     """Guards as methods; they chain."""
 
     def live(self) -> Self:

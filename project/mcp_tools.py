@@ -48,9 +48,7 @@ def needs_approval(service: str, ctx: TaskContext) -> str:
 @tool(annotations=RERUNNABLE)
 def two_questions(ctx: TaskContext) -> str:
     """Ask for a name and a region together."""
-    answers = ctx.ask(
-        {"name": _question("Your name?", "name"), "region": _question("Which region?", "region")}
-    )
+    answers = ctx.ask({"name": _question("Your name?", "name"), "region": _question("Which region?", "region")})
     if any(answer["action"] != "accept" for answer in answers.values()):
         return "no answer"
     return f"{answers['name']['content']['name']} in {answers['region']['content']['region']}"

@@ -42,9 +42,7 @@ class Refusal(Exception):
 
 def authenticators() -> list[BaseAuthentication]:
     """The configured classes, made anew for each request as DRF does."""
-    return [
-        cast("BaseAuthentication", conf.load(path)()) for path in conf.get_settings().AUTHENTICATION_CLASSES
-    ]
+    return [cast("BaseAuthentication", conf.load(path)()) for path in conf.get_settings().AUTHENTICATION_CLASSES]
 
 
 def authenticate(http_request: HttpRequest) -> Caller:

@@ -1,7 +1,5 @@
 """The owner of a task: a replaceable function from an authenticated DRF request to an Owner."""
 
-from typing import cast
-
 from rest_framework.request import Request
 
 from .. import conf
@@ -33,4 +31,4 @@ def owner_of(request: Request) -> Owner | None:
     owner = conf.load(conf.get_settings().OWNER)(request)
     if owner is not None and not isinstance(owner, Owner):
         raise TypeError(f"{conf.get_settings().OWNER} returned {type(owner).__name__}, not an Owner or None")
-    return cast("Owner | None", owner)
+    return owner

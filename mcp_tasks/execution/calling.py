@@ -88,9 +88,7 @@ def call(tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: st
     return _ending(lambda: _to_ending(run(tool.function, values, locale), tool, context), tool.name)
 
 
-def call_method(
-    name: str, function: Callable[..., Any], params: dict[str, Json], context: TaskContext
-) -> Ending:
+def call_method(name: str, function: Callable[..., Any], params: dict[str, Json], context: TaskContext) -> Ending:
     """The same for a further MCP method of a host project, whose result is an object as it is."""
 
     def work() -> Ending:
@@ -184,9 +182,7 @@ def _named(raised: BaseException, name: str) -> Ending:
         case McpError():
             return Failed(raised)
         case InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError():
-            logger.error(
-                "a tool broke its contract", exc_info=raised, extra={"event": "tool_contract", "tool": name}
-            )
+            logger.error("a tool broke its contract", exc_info=raised, extra={"event": "tool_contract", "tool": name})
             return Failed(internal_error(), _text(raised))
     logger.error("a tool raised", exc_info=raised, extra={"event": "tool_raised", "tool": name})
     return Finished(error_result(NEUTRAL_ERROR), raised=True)

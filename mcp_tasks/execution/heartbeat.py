@@ -43,9 +43,7 @@ class Heartbeat:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._wake = threading.Condition()
-            threading.Thread(
-                target=self._beat, args=(store,), name="mcp-tasks-heartbeat", daemon=True
-            ).start()
+            threading.Thread(target=self._beat, args=(store,), name="mcp-tasks-heartbeat", daemon=True).start()
         with self._wake:
             self._wake.notify()
 
@@ -105,9 +103,7 @@ class Heartbeat:
             progress, leg.progress = leg.progress, None
         assert progress is not None
         leg.progress_at = now
-        outcome = store.set_status(
-            leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg
-        )
+        outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)
         if not outcome and outcome.why != "unchanged":
             leg.token.raise_(STOP_REASONS.get(outcome.why, LEASE_LOST))
 

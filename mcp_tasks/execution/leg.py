@@ -127,9 +127,7 @@ def _settle(store: TaskStore, claim: Claim, running_leg: RunningLeg, ending: End
             try:
                 outcome = store.complete_task(ref, ending.result, leg=leg)
             except RetentionLimitExceeded as problem:
-                logger.warning(
-                    "a result was too large: %s", problem, extra={"event": "too_large", "ref": str(ref)}
-                )
+                logger.warning("a result was too large: %s", problem, extra={"event": "too_large", "ref": str(ref)})
                 return
         case Failed():
             outcome = _fail(store, claim, ending.error, traceback=ending.traceback)
@@ -137,9 +135,7 @@ def _settle(store: TaskStore, claim: Claim, running_leg: RunningLeg, ending: End
             try:
                 outcome = store.require_input(ref, ending.requests, leg=leg)
             except (InvalidTransition, RetentionLimitExceeded) as problem:
-                logger.error(
-                    "a tool asked what it may not: %s", problem, extra={"event": "bad_ask", "ref": str(ref)}
-                )
+                logger.error("a tool asked what it may not: %s", problem, extra={"event": "bad_ask", "ref": str(ref)})
                 outcome = _fail(store, claim, internal_error(f"The tool asked what it may not: {problem}"))
         case Deferred():
             outcome = start_deferred(store, claim, ending.task)
@@ -158,9 +154,7 @@ def _fail(store: TaskStore, claim: Claim, error: McpError, *, traceback: str | N
     try:
         return store.fail_task(claim.ref, error, leg=claim.leg, traceback=traceback)
     except RetentionLimitExceeded as problem:
-        logger.warning(
-            "an error was too large: %s", problem, extra={"event": "too_large", "ref": str(claim.ref)}
-        )
+        logger.warning("an error was too large: %s", problem, extra={"event": "too_large", "ref": str(claim.ref)})
         return Outcome(True)
 
 
@@ -180,9 +174,7 @@ def start_deferred(store: TaskStore, claim: Claim, task: DeferredTask) -> Outcom
     try:
         task.start(ref)
     except Exception:
-        logger.exception(
-            "a deferred task could not be started", extra={"event": "start_failed", "ref": str(ref)}
-        )
+        logger.exception("a deferred task could not be started", extra={"event": "start_failed", "ref": str(ref)})
         return store.fail_task(ref, START_FAILED, leg=leg, kind="start_failed")
     store.hand_over(ref, leg)
     return Outcome(True)

@@ -52,9 +52,7 @@ class DaemonPool:
             if self._idle <= len(self._jobs):
                 if self._threads < self._size:
                     self._threads += 1
-                    thread = threading.Thread(
-                        target=self._work, name=f"{self._name}-{self._threads}", daemon=True
-                    )
+                    thread = threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True)
                     thread.start()
                 elif len(self._jobs) >= self._backlog + self._idle:
                     raise Busy(f"{self._name}: {self._size} threads work and {len(self._jobs)} jobs wait")
@@ -86,9 +84,10 @@ class DaemonPool:
         for connection in connections.all(initialized_only=True):
             if connection.errors_occurred:
                 connection.close_if_unusable_or_obsolete()
-            elif idle_seconds > _IDLE_CHECK_SECONDS and connection.connection is not None:
-                if not connection.is_usable():
-                    connection.close()
+            elif (
+                idle_seconds > _IDLE_CHECK_SECONDS and connection.connection is not None and not connection.is_usable()
+            ):
+                connection.close()
 
 
 def process_is_ending() -> bool:

@@ -104,9 +104,7 @@ class Worker:
             run_leg(get_store(), claim)
         except Exception:
             if not process_is_ending():
-                logger.exception(
-                    "a leg could not be settled", extra={"event": "leg_failed", "ref": str(claim.ref)}
-                )
+                logger.exception("a leg could not be settled", extra={"event": "leg_failed", "ref": str(claim.ref)})
         finally:
             self._free.release()
 

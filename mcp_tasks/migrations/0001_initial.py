@@ -131,9 +131,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             ("phase", "expired"),
                             models.Q(("asks_json__isnull", False), ("status", "input_required")),
-                            models.Q(
-                                models.Q(("status", "input_required"), _negated=True), ("asks_json", None)
-                            ),
+                            models.Q(models.Q(("status", "input_required"), _negated=True), ("asks_json", None)),
                             _connector="OR",
                         ),
                         name="mcp_tasks_asks_iff_waiting",
@@ -164,9 +162,7 @@ class Migration(migrations.Migration):
                                 ("due_at__isnull", False),
                                 _connector="OR",
                             ),
-                            models.Q(
-                                models.Q(("phase", "done"), _negated=True), ("due_at", None), _connector="OR"
-                            ),
+                            models.Q(models.Q(("phase", "done"), _negated=True), ("due_at", None), _connector="OR"),
                         ),
                         name="mcp_tasks_due_shape",
                     ),
@@ -191,9 +187,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("revision", models.BigIntegerField()),
                 ("kind", models.CharField(max_length=32)),
@@ -222,9 +216,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("key", models.CharField(max_length=128)),
                 ("key_hash", models.CharField(max_length=64)),
@@ -252,9 +244,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(fields=("task", "key_hash"), name="mcp_tasks_input_key"),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ("outstanding", "answered", "superseded", "withdrawn"))
-                        ),
+                        condition=models.Q(("state__in", ("outstanding", "answered", "superseded", "withdrawn"))),
                         name="mcp_tasks_input_state_known",
                     ),
                     models.CheckConstraint(
@@ -273,9 +263,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=128)),
                 ("name_hash", models.CharField(max_length=64)),
@@ -296,9 +284,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "step",
                 "verbose_name_plural": "steps",
-                "constraints": [
-                    models.UniqueConstraint(fields=("task", "name_hash"), name="mcp_tasks_step_name")
-                ],
+                "constraints": [models.UniqueConstraint(fields=("task", "name_hash"), name="mcp_tasks_step_name")],
             },
         ),
     ]

@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 from .codec import Json
 
 ANNOTATION = "x-mcp-header"
-_TOKEN = re.compile(
-    r"[!#$%&'*+\-.^`|~0-9A-Za-z]+"
-)  # a header field name, without "_": WSGI cannot tell it from "-"
+_TOKEN = re.compile(r"[!#$%&'*+\-.^`|~0-9A-Za-z]+")  # a header field name, without "_": WSGI cannot tell it from "-"
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _MAX_SAFE = 2**53 - 1
 
@@ -24,7 +22,7 @@ class InvalidHeader(ValueError):
 
 
 def decode(value: str) -> str:
-    """The text that a header value stands for; raises InvalidHeader for broken base64 (strictly: it must round-trip)."""
+    """The text that a header value stands for; raises InvalidHeader for base64 that does not round-trip."""
     value = value.strip(" \t")
     match = _ENCODED.fullmatch(value)
     if match is None:
@@ -55,7 +53,7 @@ def equals(argument: Json, value: str) -> bool:
             return re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and float(value) == argument
         except OverflowError:
             return False
-    return value == argument
+    return bool(value == argument)
 
 
 def annotated(schema: Mapping[str, Json]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -66,9 +66,7 @@ def _check_request(key: str, request: Json) -> dict[str, Json]:
     try:
         text = canonical(dict(params))
         if model is not None:
-            model.model_validate_json(
-                text.replace("\\ud", "\\u0")
-            )  # pydantic refuses surrogates; shape is all we ask
+            model.model_validate_json(text.replace("\\ud", "\\u0"))  # pydantic refuses surrogates; shape is all we ask
     except (JsonError, ValidationError) as problem:
         raise InvalidInputRequest(f"{key}: {_first(problem)}") from None
     if model is mcp_types.ElicitRequestFormParams:
@@ -109,9 +107,7 @@ def check_answer(key: str, request: Mapping[str, Json], answer: Json, *, strict:
             _check_model(key, mcp_types.ListRootsResult, answer)
 
 
-def _check_elicitation(
-    key: str, params: Mapping[str, Json], answer: Mapping[str, Json], *, strict: bool
-) -> None:
+def _check_elicitation(key: str, params: Mapping[str, Json], answer: Mapping[str, Json], *, strict: bool) -> None:
     if answer.get("action") not in ("accept", "decline", "cancel"):
         raise InvalidAnswer(f'The answer to {key!r} needs an action: "accept", "decline" or "cancel"')
     content = answer.get("content")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from jsonschema_specifications import REGISTRY
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
 from .codec import Json
 

@@ -150,9 +150,7 @@ def _run_inline(made: ToolCall, emit: Emit) -> Reply:
             return complete(request, error_result(CANNOT_ASK))
         case Asked() as ending:
             if ending.requests.keys() <= made.given.keys():
-                logger.error(
-                    "a tool asks again what was answered", extra={"event": "bad_ask", "tool": tool.name}
-                )
+                logger.error("a tool asks again what was answered", extra={"event": "bad_ask", "tool": tool.name})
                 return failure(request.id, internal_error())
             return mrtr.input_required(request, ending.requests, made.given)
         case Became():

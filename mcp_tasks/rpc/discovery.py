@@ -40,9 +40,7 @@ def visible_tools(caller: Caller, *, legacy: bool = False) -> list[Tool]:
     """The tools that this caller may call, in registration order."""
     without_tasks = legacy or not conf.get_settings().ENABLED
     return [
-        tool
-        for tool in registry
-        if not (without_tasks and tool.task == "required") and caller.may(tool.permission)
+        tool for tool in registry if not (without_tasks and tool.task == "required") and caller.may(tool.permission)
     ]
 
 

@@ -137,9 +137,7 @@ def _checked(message: Message, caller: Caller, headers: Mapping[str, str] | None
         raise EnvelopeError(400, INVALID_PARAMS, f"_meta needs {CAPABILITIES_KEY}, an object")
     extensions = capabilities.get("extensions", {})
     if not isinstance(extensions, dict) or not all(isinstance(value, dict) for value in extensions.values()):
-        raise EnvelopeError(
-            400, INVALID_PARAMS, "extensions in the client capabilities must be an object of objects"
-        )
+        raise EnvelopeError(400, INVALID_PARAMS, "extensions in the client capabilities must be an object of objects")
     if headers is not None:
         _check_headers(message, version, headers)
     if version != MODERN:

@@ -43,15 +43,11 @@ def _run(method: Method, request: Request, token: CancellationToken, emit: Emit)
     )
     ending = call_method(method.name, method.function, request.params, context)
     if isinstance(ending, Finished) and not ending.raised:
-        hints = (
-            {"ttlMs": 0, "cacheScope": "private"} if method.traits.cacheable and not request.is_legacy else {}
-        )
+        hints = {"ttlMs": 0, "cacheScope": "private"} if method.traits.cacheable and not request.is_legacy else {}
         return complete(request, {**hints, **ending.result})
     if isinstance(ending, Failed):
         return failure(request.id, ending.error, legacy=request.is_legacy)
     if isinstance(ending, Asked) and asks:
         return mrtr.input_required(request, ending.requests, given)
-    logger.error(
-        "a method ended in a way it may not", extra={"event": "method_contract", "method": method.name}
-    )
+    logger.error("a method ended in a way it may not", extra={"event": "method_contract", "method": method.name})
     return failure(request.id, internal_error(), legacy=request.is_legacy)

@@ -8,9 +8,7 @@ from ..protocol.jsonrpc import notification_text
 from .requests import Emit, Request
 
 
-def progress_reporter(
-    request: Request, emit: Emit
-) -> Callable[[str | None, float | None, float | None], None]:
+def progress_reporter(request: Request, emit: Emit) -> Callable[[str | None, float | None, float | None], None]:
     """What ``ctx.progress`` does in an inline call: a notification each time, if the caller sent a token."""
     token = request.meta.get("progressToken")
     if isinstance(token, bool) or not isinstance(token, (str, int)):

@@ -106,9 +106,7 @@ class TaskStore(ABC):
     # -- reading ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def resolve(
-        self, task_id: str, owner: Owner | None, *, payload: bool = False
-    ) -> Present | Expired | Missing:
+    def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
         """What a client's id is to this owner: one atomic read. ``payload`` adds the whole snapshot."""
 
     @abstractmethod
@@ -155,7 +153,7 @@ class TaskStore(ABC):
                     woken.clear()
                 pause = min(pause * 2, 1.0)
 
-    def _before_sleep(self) -> None:
+    def _before_sleep(self) -> None:  # noqa: B027 - a store without connections holds none
         """Let go of what a sleeping thread must not hold."""
 
     # -- questions --------------------------------------------------------------------------------------------
@@ -262,9 +260,7 @@ class TaskStore(ABC):
     # -- legs -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def claim(
-        self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = ""
-    ) -> Claim | None:
+    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
         """Hand out the next leg of a queued task (of one task by ``ref``); None when there is nothing to do."""
 
     @abstractmethod

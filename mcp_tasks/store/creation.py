@@ -84,9 +84,7 @@ class Creation(Reading):
             tool=tool,
             status=WORKING,
             phase=RUNNING if deferred else QUEUED,
-            status_message=None
-            if status_message is None
-            else plain_text(status_message, STATUS_MESSAGE_LENGTH),
+            status_message=None if status_message is None else plain_text(status_message, STATUS_MESSAGE_LENGTH),
             leg=1 if deferred else 0,
             attempts=1 if deferred else 0,
             max_attempts=max_attempts,
@@ -113,8 +111,8 @@ class Creation(Reading):
             row = lock(using, ref)
             if row is None or row.phase != QUEUED or row.leg != 0:
                 return False
-            row.events.using(using).all()._raw_delete(using)  # type: ignore[attr-defined]
-            row.inputs.using(using).all()._raw_delete(using)  # type: ignore[attr-defined]
+            row.events.using(using).all()._raw_delete(using)
+            row.inputs.using(using).all()._raw_delete(using)
             return bool(rows(using).filter(pk=ref, phase=QUEUED, leg=0)._raw_delete(using))
 
         return transact(operation)
@@ -140,11 +138,12 @@ def _create(task: Task, *, durable: bool) -> dict[str, Json] | None:
             return transact(lambda using: _insert(using, task), durable=durable)
         except _NoGate:
             # In a transaction of its own: inside the creating one InnoDB deadlocks when two callers do it at once.
-            gate = OwnerGate(key=task.owner_key or ANONYMOUS_GATE)
-            transact(
-                lambda using: OwnerGate.objects.using(using).bulk_create([gate], ignore_conflicts=True),
-                durable=durable,
-            )
+            transact(lambda using: _make_gate(using, task.owner_key), durable=durable)
+
+
+def _make_gate(using: str, key: str | None) -> None:
+    gate = OwnerGate(key=key or ANONYMOUS_GATE)
+    OwnerGate.objects.using(using).bulk_create([gate], ignore_conflicts=True)
 
 
 def _insert(using: str, task: Task) -> dict[str, Json] | None:

@@ -27,9 +27,7 @@ class forwarded(Generic[P, R]):  # noqa: N801 - reads like a decorator where it 
     @overload
     def __get__(self, instance: "ForwardingTaskStore", owner: Any = None) -> Callable[P, R]: ...
 
-    def __get__(
-        self, instance: "ForwardingTaskStore | None", owner: Any = None
-    ) -> "forwarded[P, R] | Callable[P, R]":
+    def __get__(self, instance: "ForwardingTaskStore | None", owner: Any = None) -> "forwarded[P, R] | Callable[P, R]":
         if instance is None:
             return self
         return cast("Callable[P, R]", getattr(instance.inner, self._name))

@@ -25,7 +25,7 @@ from ..querysets import VISIBLE, fresh
 from . import rules
 from .base import AnswerCheck
 from .effects import Effect
-from .locking import Stale, earliest_deadline, leaving, lock, record, swap, transact
+from .locking import Stale, absent, earliest_deadline, leaving, lock, record, swap, transact
 from .reading import Reading, open_questions
 from .types import AppliedResponses, Outcome, Requests
 
@@ -45,13 +45,11 @@ class Inputs(Reading):
     ) -> Outcome:
         def operation(using: str) -> Outcome:
             row = lock(using, ref)
-            if row is None or row.is_gone or row.phase not in (QUEUED, RUNNING, PARKED):
+            if row is None or absent(row) or row.phase not in (QUEUED, RUNNING, PARKED):
                 return self.refusal(using, ref, leg)
             if leg is not None and (row.phase != RUNNING or row.leg != leg):
                 return self.refusal(using, ref, leg)
-            known = (
-                TaskInput.objects.using(using).filter(task_id=ref).values_list("key", "state", "request_hash")
-            )
+            known = TaskInput.objects.using(using).filter(task_id=ref).values_list("key", "state", "request_hash")
             plan = rules.plan_questions({key: (state, hash_) for key, state, hash_ in known}, requests)
             parks = row.phase == PARKED or row.phase == QUEUED or (leg is not None and not live)
             _issue(using, row, plan, deadlines or {})
@@ -81,12 +79,10 @@ class Inputs(Reading):
     ) -> AppliedResponses | None:
         def operation(using: str) -> AppliedResponses | None:
             row = lock(using, ref)
-            if row is None or row.is_gone or row.phase == DONE:
+            if row is None or absent(row) or row.phase == DONE:
                 return None
             questions = open_questions(using, ref) if row.status == INPUT_REQUIRED else {}
-            picked = rules.pick_answers(
-                {key: request for key, (_, request) in questions.items()}, responses, check
-            )
+            picked = rules.pick_answers({key: request for key, (_, request) in questions.items()}, responses, check)
             left = answer(using, row, questions, picked, actor="client")
             ignored = tuple(key for key in responses if key not in picked)
             return AppliedResponses(tuple(picked), ignored, left)
@@ -114,9 +110,7 @@ def _issue(using: str, row: Task, plan: rules.KeyPlan, deadlines: Mapping[str, f
 
 def _mark(using: str, ref: UUID, keys: Iterable[str], state: str) -> None:
     hashes = [digest(key) for key in keys]
-    TaskInput.objects.using(using).filter(task_id=ref, key_hash__in=hashes, state=OUTSTANDING).update(
-        state=state
-    )
+    TaskInput.objects.using(using).filter(task_id=ref, key_hash__in=hashes, state=OUTSTANDING).update(state=state)
 
 
 def answer(

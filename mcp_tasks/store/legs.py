@@ -1,5 +1,6 @@
 """Claim, heartbeat, end of leg, release, retry: the life of one run of a handler, and the fence around it."""
 
+from functools import partial
 from uuid import UUID
 
 from django.db.models import F, Q
@@ -21,26 +22,17 @@ _CLAIM_CANDIDATES = 8
 class Legs(Reading):
     """The worker's operations of the database store."""
 
-    def claim(
-        self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = ""
-    ) -> Claim | None:
-        ready = (
-            rows(database())
-            .filter(phase=QUEUED)
-            .fresh()
-            .filter(Q(not_before=None) | Q(not_before__lte=DbNow()))
-        )
+    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
+        ready = rows(database()).filter(phase=QUEUED).fresh().filter(Q(not_before=None) | Q(not_before__lte=DbNow()))
         if ref is not None:
             ready = ready.filter(pk=ref)
         if tools is not None:
             ready = ready.filter(tool__in=tools)
         while True:
             # Several, because others look at the same table: who comes second takes the next one.
-            candidates = list(
-                ready.order_by("-priority", "created_at").values_list("ref", "leg")[:_CLAIM_CANDIDATES]
-            )
+            candidates = list(ready.order_by("-priority", "created_at").values_list("ref", "leg")[:_CLAIM_CANDIDATES])
             for candidate, leg in candidates:
-                claim = transact(lambda using, seen=(candidate, leg): _claim(using, *seen, holder))  # type: ignore[misc]
+                claim = transact(partial(_claim, ref=candidate, leg=leg, holder=holder))
                 if claim is not None:
                     return claim
             if ref is not None or len(candidates) < _CLAIM_CANDIDATES:
@@ -72,9 +64,7 @@ class Legs(Reading):
 
     def release(self, ref: UUID, leg: int) -> Outcome:
         return transact(
-            lambda using: _requeue(
-                self, using, ref, leg, "released", Q(max_attempts__gt=1), attempts=F("attempts") - 1
-            )
+            lambda using: _requeue(self, using, ref, leg, "released", Q(max_attempts__gt=1), attempts=F("attempts") - 1)
         )
 
     def retry(self, ref: UUID, leg: int, *, after_seconds: float) -> Outcome:
@@ -110,7 +100,7 @@ class Legs(Reading):
         return transact(operation)
 
 
-def _claim(using: str, ref: UUID, leg: int, holder: str) -> Claim | None:
+def _claim(using: str, *, ref: UUID, leg: int, holder: str) -> Claim | None:
     queued = rows(using).filter(pk=ref, phase=QUEUED, leg=leg).fresh()
     values = {
         **leaving(QUEUED),

@@ -85,7 +85,7 @@ def rows(using: str) -> Any:
 
 def lock(using: str, ref: UUID, *fields: str) -> Task | None:
     """
-    Lock one row and read it: state, the named further columns, and whether it is gone (``is_gone``).
+    Lock one row and read it: state, the named further columns, and whether it reads as absent (``absent``).
 
     Must be the first statement of its transaction. SQLite has no row locks: there a write that changes nothing
     takes the writer's place first, so that what is read next is current.
@@ -98,6 +98,11 @@ def lock(using: str, ref: UUID, *fields: str) -> Task | None:
         found = found.select_for_update()
     columns = ("ref", "status", "phase", "leg", "revision", "created_at", "expires_at", *fields)
     return found.only(*columns).annotate(is_gone=is_gone()).first()
+
+
+def absent(row: Task) -> bool:
+    """Whether a row that ``lock`` read is gone, by the database's clock in that statement."""
+    return bool(row.is_gone)  # type: ignore[attr-defined]
 
 
 def swap(using: str, row: Task, guard: Q, **values: Any) -> int:
@@ -175,13 +180,7 @@ def record(
 
 def refused(using: str, ref: UUID, leg: int | None) -> Outcome:
     """Why a guard matched nothing, from a second read: advice, the verdict has been given."""
-    row = (
-        rows(using)
-        .filter(pk=ref)
-        .annotate(is_gone=is_gone())
-        .values("status", "phase", "leg", "is_gone")
-        .first()
-    )
+    row = rows(using).filter(pk=ref).annotate(is_gone=is_gone()).values("status", "phase", "leg", "is_gone").first()
     why: Why
     if row is None:
         why = "gone"

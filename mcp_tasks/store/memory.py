@@ -131,9 +131,7 @@ class MemoryTaskStore(MemoryOutcomes):
 
     # -- legs ------------------------------------------------------------------------------------------------
 
-    def claim(
-        self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = ""
-    ) -> Claim | None:
+    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
         now = self._clock()
         with self._lock:
             candidates = self._rows.values() if ref is None else filter(None, [self._rows.get(ref)])

@@ -167,9 +167,7 @@ class MemoryOutcomes(MemoryReading):
             queued = row.answer(picked, change.now)
             change.seen(row, enqueue=queued)
 
-    def _settle(
-        self, change: Change, row: Row, status: str, message: str | None, *, leg: int | None = None
-    ) -> Outcome:
+    def _settle(self, change: Change, row: Row, status: str, message: str | None, *, leg: int | None = None) -> Outcome:
         row.settle(status, message, change.now)
         if leg is not None:
             row.lease_holder = None

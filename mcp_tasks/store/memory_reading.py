@@ -77,9 +77,7 @@ class MemoryReading(TaskStore):
         self._lock = threading.RLock()
         self._rows: dict[UUID, Row] = {}
 
-    def resolve(
-        self, task_id: str, owner: Owner | None, *, payload: bool = False
-    ) -> Present | Expired | Missing:
+    def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
         if not is_task_id(task_id):
             return Missing()
         with self._change(ref_of(task_id)) as change:

@@ -64,9 +64,7 @@ class Outcomes(Reading):
         text = rules.limited("_meta", dumps(meta))
 
         def operation(using: str) -> Outcome:
-            changed = compat.update_returning(
-                _guarded(using, ref, leg), ("revision",), **VISIBLE, meta_json=text
-            )
+            changed = compat.update_returning(_guarded(using, ref, leg), ("revision",), **VISIBLE, meta_json=text)
             if not changed:
                 return self.refusal(using, ref, leg)
             Effect(ref, changed[0][0]).after_commit(using)
@@ -117,9 +115,7 @@ class Outcomes(Reading):
             raise
         values = {
             "status": COMPLETED,
-            "status_message": None
-            if status_message is None
-            else plain_text(status_message, STATUS_MESSAGE_LENGTH),
+            "status_message": None if status_message is None else plain_text(status_message, STATUS_MESSAGE_LENGTH),
             "result_json": text,
             "tool_error": bool(result.get("isError")),
             "payload_bytes": F("payload_bytes") + len(text),
@@ -152,9 +148,7 @@ class Outcomes(Reading):
             "payload_bytes": F("payload_bytes") + len(text),
         }
         detail = {"code": error.code}
-        outcome = transact(
-            lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable
-        )
+        outcome = transact(lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable)
         if exceeded is not None:
             raise exceeded
         return outcome
@@ -171,9 +165,7 @@ class Outcomes(Reading):
             if self._settle(using, ref, None, "cancelled", values, actor=actor, token=token):
                 return True
             # Finished before: nothing of it changes, but whoever still works on it is told to stop.
-            rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh().update(
-                cancel_requested_at=DbNow()
-            )
+            rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh().update(cancel_requested_at=DbNow())
             Effect(ref, token=token).after_commit(using)
             return False
 

@@ -37,9 +37,7 @@ _LISTING_BATCH = 500
 class Reading(TaskStore):
     """The reading operations of the database store."""
 
-    def resolve(
-        self, task_id: str, owner: Owner | None, *, payload: bool = False
-    ) -> Present | Expired | Missing:
+    def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
         if not is_task_id(task_id):
             return Missing()
         ref, key = ref_of(task_id), owner_key(owner)
@@ -59,13 +57,7 @@ class Reading(TaskStore):
         return Present(ref, key, row["tool"], to_snapshot(row) if payload else None)
 
     def task_presence(self, ref: UUID) -> Present | Expired | Missing:
-        row = (
-            rows(database())
-            .filter(pk=ref)
-            .annotate(is_gone=is_gone())
-            .values("owner_key", "tool", "is_gone")
-            .first()
-        )
+        row = rows(database()).filter(pk=ref).annotate(is_gone=is_gone()).values("owner_key", "tool", "is_gone").first()
         if row is None:
             return Missing()
         if row["is_gone"]:
@@ -86,9 +78,7 @@ class Reading(TaskStore):
             found = found.filter(status=status)
         last = None
         while True:
-            batch = list(
-                found[:_LISTING_BATCH] if last is None else found.filter(ref__gt=last)[:_LISTING_BATCH]
-            )
+            batch = list(found[:_LISTING_BATCH] if last is None else found.filter(ref__gt=last)[:_LISTING_BATCH])
             if not batch:
                 return
             yield from map(to_view, batch)
@@ -136,7 +126,7 @@ class Reading(TaskStore):
 def _answers(using: str, ref: UUID) -> dict[str, RecordedAnswer]:
     found = TaskInput.objects.using(using).filter(task_id=ref, state=ANSWERED).order_by("answered_at", "id")
     return {
-        key: RecordedAnswer(loads(answer), request_hash)
+        key: RecordedAnswer(loads(answer or ""), request_hash)
         for key, answer, request_hash in found.values_list("key", "answer_json", "request_hash")
     }
 

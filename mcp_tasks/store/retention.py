@@ -57,9 +57,7 @@ def _expire(using: str, refs: list[UUID]) -> int:
         "payload_bytes": 0,
         "phase": EXPIRED,
     }
-    changed = compat.update_returning(
-        _expiring(using).filter(pk__in=refs), ("ref", "revision", "leg"), **values
-    )
+    changed = compat.update_returning(_expiring(using).filter(pk__in=refs), ("ref", "revision", "leg"), **values)
     gone = [ref for ref, _, _ in changed]
     _delete(using, TaskInput, gone)
     _delete(using, TaskStep, gone)

@@ -56,15 +56,11 @@ def plan_questions(known: Mapping[str, tuple[str, str]], requests: Requests) -> 
     limit = conf.get_settings().LIMITS.INPUT_KEYS
     if limit is not None and len(known) + len(inserted) > limit:
         raise RetentionLimitExceeded(f"a task may ask {limit} questions in all (LIMITS['INPUT_KEYS'])")
-    superseded = tuple(
-        key for key, (state, _) in known.items() if state == OUTSTANDING and key not in requests
-    )
+    superseded = tuple(key for key, (state, _) in known.items() if state == OUTSTANDING and key not in requests)
     return KeyPlan(inserted, superseded, limited("ask", dumps(requests)))
 
 
-def pick_answers(
-    outstanding: Requests, responses: Mapping[str, Json], check: AnswerCheck | None
-) -> dict[str, str]:
+def pick_answers(outstanding: Requests, responses: Mapping[str, Json], check: AnswerCheck | None) -> dict[str, str]:
     """
     The answers to keep, as JSON text by key. Keys that are not outstanding are left out before anything is judged.
 

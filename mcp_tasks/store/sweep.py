@@ -6,6 +6,7 @@ Any number of janitors may run at once: every step is guarded by the state it ch
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from .base import TaskStore
 from .batches import in_batches, record_all
 from .effects import Effect
 from .inputs import answer
-from .locking import database, earliest_deadline, leaving, lock, rows, settled, swap, transact
+from .locking import absent, database, earliest_deadline, leaving, lock, rows, settled, swap, transact
 from .reading import Reading, open_questions
 from .rules import NOBODY_ANSWERED
 from .types import SweepReport
@@ -100,9 +101,7 @@ class Sweep(Reading):
         delays = [When(deliveries=n, then=after(REDELIVER_SECONDS * 2**n)) for n in range(_REDELIVERIES)]
         values = {
             "due_at": Case(*delays, default=after(REDELIVER_LIMIT_SECONDS)),
-            "deliveries": Case(
-                When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1), default=F("deliveries")
-            ),
+            "deliveries": Case(When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1), default=F("deliveries")),
         }
 
         def step(using: str, refs: list[UUID]) -> int:
@@ -115,18 +114,16 @@ class Sweep(Reading):
 
     def answer_overdue(self) -> SweepReport:
         refs = list(_due(database(), PARKED).values_list("pk", flat=True))
-        return SweepReport(
-            timed_out=sum(transact(lambda using, ref=ref: _time_out(using, ref)) for ref in refs)
-        )
+        return SweepReport(timed_out=sum(transact(partial(_time_out, ref=ref)) for ref in refs))
 
 
 def _due(using: str, phase: str) -> Any:
     return rows(using).filter(phase=phase, due_at__lte=DbNow()).fresh()
 
 
-def _time_out(using: str, ref: UUID) -> int:
+def _time_out(using: str, *, ref: UUID) -> int:
     row = lock(using, ref)
-    if row is None or row.is_gone or row.phase != PARKED:
+    if row is None or absent(row) or row.phase != PARKED:
         return 0
     overdue = TaskInput.objects.using(using).filter(task_id=ref, state=OUTSTANDING, deadline_at__lte=DbNow())
     keys = set(overdue.values_list("key", flat=True))
@@ -156,8 +153,6 @@ def sweep(store: TaskStore) -> SweepReport:
         try:
             report.add(step())
         except Exception:
-            logger.exception(
-                "a step of the janitor failed", extra={"event": "sweep_failed", "step": step.__name__}
-            )
+            logger.exception("a step of the janitor failed", extra={"event": "sweep_failed", "step": step.__name__})
             report.errors.append(step.__name__)
     return report

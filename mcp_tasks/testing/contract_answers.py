@@ -42,9 +42,7 @@ class Refusal(ValueError):
 class AnswersContract(ContractBase):
     """An accepted answer is never lost, and the last one starts exactly one new leg."""
 
-    def test_the_last_answer_queues_the_next_leg(
-        self, store: TaskStore, advance: Advance, heard: Heard
-    ) -> None:
+    def test_the_last_answer_queues_the_next_leg(self, store: TaskStore, advance: Advance, heard: Heard) -> None:
         ref = parked(store)
         advance(ref, 5)
         before = view(store, ref)
@@ -57,9 +55,7 @@ class AnswersContract(ContractBase):
         assert found.input_requests_json is None
         assert found.task.revision == before.revision + 1
         assert found.task.updated_at > before.updated_at
-        assert seconds_between(found.task.updated_at, found.task.due_at) == pytest.approx(
-            REDELIVER_SECONDS, abs=1
-        )
+        assert seconds_between(found.task.updated_at, found.task.due_at) == pytest.approx(REDELIVER_SECONDS, abs=1)
         assert heard.rung == [ref]
         assert heard.published == [(ref, found.task.revision)]
 
@@ -110,9 +106,7 @@ class AnswersContract(ContractBase):
 
     # -- what is ignored -------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize(
-        "key", ["ghost", "APPROVAL", "approval ", "", "a\x00", "\ud800", "é" * 200], ids=ascii
-    )
+    @pytest.mark.parametrize("key", ["ghost", "APPROVAL", "approval ", "", "a\x00", "\ud800", "é" * 200], ids=ascii)
     def test_a_key_that_was_never_issued_is_ignored(self, store: TaskStore, heard: Heard, key: str) -> None:
         ref = parked(store)
         with unchanged(store, ref, heard):
@@ -139,9 +133,7 @@ class AnswersContract(ContractBase):
         assert store.input_responses(ref) == {"a": ACCEPT}
 
     @pytest.mark.parametrize("phase", ["queued", "running"])
-    def test_a_task_that_asks_nothing_ignores_answers(
-        self, store: TaskStore, heard: Heard, phase: str
-    ) -> None:
+    def test_a_task_that_asks_nothing_ignores_answers(self, store: TaskStore, heard: Heard, phase: str) -> None:
         ref = parked(store)
         store.apply_input_responses(ref, {"approval": ACCEPT})
         if phase == "running":
@@ -178,15 +170,11 @@ class AnswersContract(ContractBase):
         ref = parked(store, TWO)
         store.apply_input_responses(ref, {"b": ACCEPT})
         seen: list[tuple[str, Any, Any]] = []
-        store.apply_input_responses(
-            ref, {"ghost": 5, "b": DECLINE, "a": ACCEPT}, lambda *checked: seen.append(checked)
-        )
+        store.apply_input_responses(ref, {"ghost": 5, "b": DECLINE, "a": ACCEPT}, lambda *checked: seen.append(checked))
         assert seen == [("a", TWO["a"], ACCEPT)]
 
     @pytest.mark.parametrize("wrong", ["a", "b"])
-    def test_what_the_check_raises_leaves_nothing_stored(
-        self, store: TaskStore, heard: Heard, wrong: str
-    ) -> None:
+    def test_what_the_check_raises_leaves_nothing_stored(self, store: TaskStore, heard: Heard, wrong: str) -> None:
         def check(key: str, question: dict[str, Json], answer: Json) -> None:
             if key == wrong:
                 raise Refusal(key)
@@ -271,18 +259,14 @@ class AnswersContract(ContractBase):
 
     def test_a_later_leg_works_with_what_the_first_one_had(self, store: TaskStore) -> None:
         context = {"capabilities": {"elicitation": {}}, "meta": {"k": "v"}, "locale": "de"}
-        created = create(
-            store, "scan", {"host": "h1"}, owner=ALICE, context=context, max_attempts=3, meta={"m": 1}
-        )
+        created = create(store, "scan", {"host": "h1"}, owner=ALICE, context=context, max_attempts=3, meta={"m": 1})
         seen = []
         for asked in ("one", "two", None):
             leg = claim(store, created.ref)
             found = store.resume_context(created.ref, leg.leg)
             assert found is not None
             assert (found.leg, found.attempts, found.max_attempts) == (leg.leg, 1, 3)
-            seen.append(
-                (found.ref, found.tool, found.arguments, found.owner_key, found.owner_label, found.context)
-            )
+            seen.append((found.ref, found.tool, found.arguments, found.owner_key, found.owner_label, found.context))
             assert (found.capabilities, found.meta) == ({"elicitation": {}}, {"k": "v"})
             assert found.token is created.token
             if asked is not None:

@@ -94,9 +94,7 @@ class CreationContract(ContractBase):
         assert (context.tool, context.arguments) == ("scan", {"host": "h1"})
         assert (context.capabilities, context.meta) == ({"roots": {}}, {"k": "v"})
 
-    def test_an_id_has_the_shape_of_a_capability_and_nothing_in_common_with_others(
-        self, store: TaskStore
-    ) -> None:
+    def test_an_id_has_the_shape_of_a_capability_and_nothing_in_common_with_others(self, store: TaskStore) -> None:
         ids = [create(store, owner=ALICE).task_id for _ in range(20)]
         ids += [create(store, owner=ALICE, idempotency_key=f"k{n}").task_id for n in range(20)]
         assert all(is_task_id(task_id) for task_id in ids)
@@ -137,9 +135,7 @@ class CreationContract(ContractBase):
         assert create(store, ttl_ms=MAX_TTL_MS).snapshot.task.ttl_ms == MAX_TTL_MS
 
     @pytest.mark.parametrize("ttl_ms", [0, -1, True, 1.5, "60000", MAX_TTL_MS + 1, None], ids=repr)
-    def test_a_wrong_ttl_is_refused_and_makes_no_task(
-        self, store: TaskStore, heard: Heard, ttl_ms: Any
-    ) -> None:
+    def test_a_wrong_ttl_is_refused_and_makes_no_task(self, store: TaskStore, heard: Heard, ttl_ms: Any) -> None:
         with pytest.raises(ValueError, match="ttl"):
             create(store, ttl_ms=ttl_ms)
         assert list(store.list_tasks()) == []
@@ -222,9 +218,7 @@ class CreationContract(ContractBase):
     # -- caps ------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("owner", [ALICE, None], ids=["owner", "anonymous"])
-    def test_an_owner_has_at_most_so_many_live_tasks(
-        self, store: TaskStore, heard: Heard, owner: Owner | None
-    ) -> None:
+    def test_an_owner_has_at_most_so_many_live_tasks(self, store: TaskStore, heard: Heard, owner: Owner | None) -> None:
         with configured(limits={"LIVE_TASKS_PER_OWNER": 2, "LIVE_TASKS_ANONYMOUS": 2}):
             create(store, owner=owner)
             create(store, owner=owner)
@@ -273,9 +267,7 @@ class CreationContract(ContractBase):
     # -- payloads --------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("part", ["arguments", "context", "meta"])
-    def test_a_payload_beyond_the_limit_makes_no_task(
-        self, store: TaskStore, heard: Heard, part: str
-    ) -> None:
+    def test_a_payload_beyond_the_limit_makes_no_task(self, store: TaskStore, heard: Heard, part: str) -> None:
         secret = "hunter2" * 300
         with configured(limits={"PAYLOAD_BYTES": 1024}):
             with pytest.raises(RetentionLimitExceeded) as refused:
@@ -349,9 +341,7 @@ class CreationContract(ContractBase):
         assert store.set_status(created.ref, "Half way")
         assert store.complete_task(created.ref, RESULT)
 
-    def test_a_job_that_was_quicker_than_the_hand_over_keeps_its_outcome(
-        self, store: TaskStore, heard: Heard
-    ) -> None:
+    def test_a_job_that_was_quicker_than_the_hand_over_keeps_its_outcome(self, store: TaskStore, heard: Heard) -> None:
         created = create(store, deferred=True)
         store.complete_task(created.ref, RESULT)
         with unchanged(store, created.ref, heard):
@@ -375,9 +365,7 @@ class CreationContract(ContractBase):
         advance(queued, 101)
         assert store.hand_over(queued, running.leg).why == "expired"
 
-    @pytest.mark.parametrize(
-        ("max_attempts", "status", "phase"), [(1, "failed", "done"), (2, "working", "queued")]
-    )
+    @pytest.mark.parametrize(("max_attempts", "status", "phase"), [(1, "failed", "done"), (2, "working", "queued")])
     def test_a_crash_between_defer_and_hand_over_is_found_by_the_janitor(
         self, store: TaskStore, advance: Advance, max_attempts: int, status: str, phase: str
     ) -> None:

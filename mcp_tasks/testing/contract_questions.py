@@ -32,9 +32,7 @@ class QuestionsContract(ContractBase):
 
     # -- parking ---------------------------------------------------------------------------------------------
 
-    def test_a_leg_that_asks_is_over_and_its_task_waits(
-        self, store: TaskStore, advance: Advance, heard: Heard
-    ) -> None:
+    def test_a_leg_that_asks_is_over_and_its_task_waits(self, store: TaskStore, advance: Advance, heard: Heard) -> None:
         leg = claimed(store)
         advance(leg.ref, 5)
         before = view(store, leg.ref)
@@ -131,9 +129,7 @@ class QuestionsContract(ContractBase):
             with unchanged(store, ref, heard), pytest.raises(InvalidTransition, match="approval"):
                 store.require_input(ref, asked, leg=leg.leg)
         assert store.heartbeat(ref, leg.leg)
-        assert store.require_input(ref, {"fresh": question("another")}, leg=leg.leg), (
-            "nothing had been written"
-        )
+        assert store.require_input(ref, {"fresh": question("another")}, leg=leg.leg), "nothing had been written"
 
     def test_a_superseded_key_can_never_be_asked_again(self, store: TaskStore, heard: Heard) -> None:
         ref = parked(store, {"ok": question("OK?"), "where": question("Where?")})
@@ -148,9 +144,7 @@ class QuestionsContract(ContractBase):
             store.require_input(ref, asked)
         assert store.require_input(ref, {"ok": question("Deploy?"), "fresh": question("another")})
 
-    def test_an_open_question_asked_again_in_another_order_of_members_is_the_same(
-        self, store: TaskStore
-    ) -> None:
+    def test_an_open_question_asked_again_in_another_order_of_members_is_the_same(self, store: TaskStore) -> None:
         ref = parked(store, {"ok": question()})
         turned = dict(reversed(question().items()))
         assert dumps(turned) != dumps(question())
@@ -240,9 +234,7 @@ class QuestionsContract(ContractBase):
         store.apply_input_responses(leg.ref, {"a": ACCEPT})
         assert view(store, leg.ref).due_at is None
 
-    def test_a_carried_question_keeps_its_deadline_and_a_dropped_one_takes_its_along(
-        self, store: TaskStore
-    ) -> None:
+    def test_a_carried_question_keeps_its_deadline_and_a_dropped_one_takes_its_along(self, store: TaskStore) -> None:
         leg = claimed(store)
         asked = {"a": question("A?"), "b": question("B?")}
         store.require_input(leg.ref, asked, leg=leg.leg, deadlines={"a": 300, "b": 200})

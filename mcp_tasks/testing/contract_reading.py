@@ -131,9 +131,7 @@ class ReadingContract(ContractBase):
         assert store.task_presence(anonymous) == Present(anonymous, None)
         assert store.task_presence(stranger()) == Missing()
 
-    def test_an_owner_can_be_told_from_no_owner_and_from_no_task(
-        self, store: TaskStore, advance: Advance
-    ) -> None:
+    def test_an_owner_can_be_told_from_no_owner_and_from_no_task(self, store: TaskStore, advance: Advance) -> None:
         owned, anonymous = create(store, owner=ALICE, ttl_ms=100_000).ref, create(store).ref
         assert store.task_owner(owned) == (True, ALICE.key)
         assert store.task_owner(anonymous) == (True, None)

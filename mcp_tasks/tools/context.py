@@ -83,9 +83,7 @@ class TaskContext:
         """Every answer so far by key, as the client sent it."""
         return {**self.given, **{key: item.answer for key, item in self.recorded.items()}}
 
-    def progress(
-        self, message: str | None = None, *, done: float | None = None, total: float | None = None
-    ) -> None:
+    def progress(self, message: str | None = None, *, done: float | None = None, total: float | None = None) -> None:
         """
         Tell how far the work is.
 

@@ -45,7 +45,7 @@ class Tool:
     output_schema: dict[str, Json] | None
     task: conf.TaskMode
     inline_first: bool
-    ttl_ms: int | None | _Unset
+    ttl_ms: int | _Unset | None
     poll_interval_ms: int | None
     permission: str | None
     strict_answers: bool
@@ -91,9 +91,7 @@ class Tool:
     def argument_problem(self, arguments: dict[str, Json]) -> str | None:
         """What is wrong with the arguments by the published schema, as a text that lets a model correct itself."""
         assert self.input_validator is not None
-        errors = sorted(
-            self.input_validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.path]
-        )
+        errors = sorted(self.input_validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.path])
         if not errors:
             return None
         lines = []
@@ -136,9 +134,7 @@ class Registry:
         seen: dict[str, Tool] = {}
         for tool in self:
             if tool.name in seen:
-                found.append(
-                    ("E005", f"Tool {tool.name} is defined in {seen[tool.name].where} and in {tool.where}.")
-                )
+                found.append(("E005", f"Tool {tool.name} is defined in {seen[tool.name].where} and in {tool.where}."))
             seen.setdefault(tool.name, tool)
             found += [("E009", f"Tool {tool.name}: {problem}.") for problem in tool.problems]
             limit = None if conf.problems() else conf.get_settings().MAX_TTL_MS
@@ -147,9 +143,7 @@ class Registry:
                 and not isinstance(tool.ttl_ms, _Unset)
                 and (tool.ttl_ms is None or tool.ttl_ms > limit)
             ):
-                found.append(
-                    ("E009", f"Tool {tool.name}: ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({limit}).")
-                )
+                found.append(("E009", f"Tool {tool.name}: ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({limit})."))
         return found
 
     def require_valid(self) -> None:
@@ -182,7 +176,7 @@ def tool(
     output_schema: Mapping[str, Json] | None = None,
     task: conf.TaskMode = "optional",
     inline_first: bool = False,
-    ttl_ms: int | None | _Unset = UNSET,
+    ttl_ms: int | _Unset | None = UNSET,
     poll_interval_ms: int | None = None,
     permission: str | None = None,
     strict_answers: bool = True,
@@ -226,7 +220,7 @@ def build(
     output_schema: Mapping[str, Json] | None = None,
     task: Literal["optional", "required", "never"] = "optional",
     inline_first: bool = False,
-    ttl_ms: int | None | _Unset = UNSET,
+    ttl_ms: int | _Unset | None = UNSET,
     poll_interval_ms: int | None = None,
     permission: str | None = None,
     strict_answers: bool = True,
@@ -284,9 +278,7 @@ def _annotations(given: Any, problems: list[str]) -> dict[str, Json]:
         return {}
 
 
-def _schemas(
-    made: Tool, given_input: Mapping[str, Json] | None, given_output: Mapping[str, Json] | None
-) -> None:
+def _schemas(made: Tool, given_input: Mapping[str, Json] | None, given_output: Mapping[str, Json] | None) -> None:
     assert made.signature is not None
     if given_input is None:
         made.input_schema = made.signature.input_schema()
@@ -294,18 +286,12 @@ def _schemas(
         made.input_schema = loads(dumps(dict(given_input)))
         names = set(made.input_schema.get("properties") or {})
         if not made.signature.takes_any and names - set(made.signature.names):
-            raise InvalidSchema(
-                f"the function does not take {', '.join(sorted(names - set(made.signature.names)))}"
-            )
+            raise InvalidSchema(f"the function does not take {', '.join(sorted(names - set(made.signature.names)))}")
     if made.input_schema.get("type") != "object":
         raise InvalidSchema('the root of an input schema must have "type": "object"')
     made.input_validator = compile_schema(made.input_schema)
     made.problems.extend(annotation_problems(made.input_schema))
-    made.headers = [
-        (path, header) for path, header in annotated(made.input_schema) if isinstance(header, str)
-    ]
-    made.output_schema = (
-        made.signature.output_schema() if given_output is None else loads(dumps(dict(given_output)))
-    )
+    made.headers = [(path, header) for path, header in annotated(made.input_schema) if isinstance(header, str)]
+    made.output_schema = made.signature.output_schema() if given_output is None else loads(dumps(dict(given_output)))
     if made.output_schema is not None:
         made.output_validator = compile_schema(made.output_schema)

@@ -132,9 +132,7 @@ def _check_output(result: dict[str, Json], tool: "Tool") -> None:
     assert tool.output_validator is not None
     problem = next(tool.output_validator.iter_errors(result["structuredContent"]), None)
     if problem is not None:
-        raise OutputMismatch(
-            f"{tool.name} violates its output schema: {problem.validator} at {list(problem.path)}"
-        )
+        raise OutputMismatch(f"{tool.name} violates its output schema: {problem.validator} at {list(problem.path)}")
 
 
 def _from_model(value: mcp_types.CallToolResult) -> dict[str, Json]:
@@ -157,7 +155,7 @@ def _dump(model: BaseModel) -> dict[str, Json]:
 
 
 def _plain(value: Any) -> Json:
-    """Plain JSON of any value that pydantic knows, leaving alone what is plain already (pydantic refuses surrogates)."""
+    """Plain JSON of any value that pydantic knows; what is plain already never meets it (it refuses surrogates)."""
     try:
         return loads(dumps(value))
     except JsonError:

@@ -16,9 +16,7 @@ class Command(BaseCommand):
     help = "Recover lost legs, expire tasks past their ttl, and purge what is no longer kept: one pass."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--format", choices=("text", "json"), default="text", help="how the result is printed"
-        )
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="how the result is printed")
 
     def handle(self, *args: Any, **options: Any) -> None:
         report = sweep(get_store())

@@ -62,9 +62,9 @@ def require_servable() -> None:
 
 
 def body_limit() -> int | None:
-    """How many bytes of a body are read; beyond it a request is refused with 413. Django's own limit counts where it is set."""
+    """How many bytes of a body are read, else 413; Django's own limit counts too where a project sets it."""
     limits = [conf.get_settings().LIMITS.REQUEST_BYTES]
-    if django_settings.is_overridden("DATA_UPLOAD_MAX_MEMORY_SIZE"):
+    if django_settings.is_overridden("DATA_UPLOAD_MAX_MEMORY_SIZE"):  # type: ignore[misc]
         limits.append(django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -159,7 +159,8 @@ async def _work(work: Work, accepted: Accepted, out: "Response", gone: "asyncio.
 
 async def _next(feed: Feed, gone: "asyncio.Future[None]") -> str | Reply | None:
     waiting = asyncio.ensure_future(feed.get_async(KEEP_ALIVE_SECONDS))
-    await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {waiting, gone}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.done():
         waiting.cancel()
         await asyncio.wait({waiting})
@@ -180,9 +181,7 @@ class Response:
         elif reply.body is None:
             await self._whole(reply.status, "", {})
         elif sent_as_event(reply, accepted):
-            await self._whole(
-                reply.status, event(reply.body), {"Content-Type": EVENT_STREAM, **STREAM_HEADERS}
-            )
+            await self._whole(reply.status, event(reply.body), {"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
         else:
             await self._whole(reply.status, reply.body, {"Content-Type": JSON})
 
@@ -203,10 +202,7 @@ class Response:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _start(self, status: int, headers: dict[str, str]) -> None:
-        pairs = [
-            (k.lower().encode("latin-1"), v.encode("latin-1"))
-            for k, v in {**COMMON_HEADERS, **headers}.items()
-        ]
+        pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in {**COMMON_HEADERS, **headers}.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, text: str, *, more: bool) -> None:

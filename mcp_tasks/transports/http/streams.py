@@ -50,7 +50,7 @@ class Feed:
         self._work = work
         self._items: deque[str | Reply] = deque()
         self._ready = threading.Condition()
-        self._wake: Callable[[], None] | None = None
+        self._wake: Callable[[], object] | None = None
         self._left = False
 
     def start(self) -> None:

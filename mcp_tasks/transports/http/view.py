@@ -71,9 +71,7 @@ def _work(request: HttpRequest, work: Work, accepted: Accepted) -> HttpResponseB
     events: Any = Events(feed, first)
     if not isinstance(request, ASGIRequest):
         events = iter(events)
-    return StreamingHttpResponse(
-        events, content_type=EVENT_STREAM, headers={**COMMON_HEADERS, **STREAM_HEADERS}
-    )
+    return StreamingHttpResponse(events, content_type=EVENT_STREAM, headers={**COMMON_HEADERS, **STREAM_HEADERS})
 
 
 def _reply(reply: Reply, accepted: Accepted) -> HttpResponse:
@@ -81,9 +79,7 @@ def _reply(reply: Reply, accepted: Accepted) -> HttpResponse:
         return HttpResponse(status=reply.status, headers=COMMON_HEADERS)
     if sent_as_event(reply, accepted):
         headers = {**COMMON_HEADERS, **STREAM_HEADERS}
-        return HttpResponse(
-            event(reply.body), status=reply.status, content_type=EVENT_STREAM, headers=headers
-        )
+        return HttpResponse(event(reply.body), status=reply.status, content_type=EVENT_STREAM, headers=headers)
     return HttpResponse(reply.body, status=reply.status, content_type=JSON, headers=COMMON_HEADERS)
 
 
