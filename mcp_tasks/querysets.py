@@ -11,7 +11,7 @@ from .dbtime import DbNow
 from .lifecycle import EXPIRED, LIVE, RUNNING
 
 if TYPE_CHECKING:
-    from .models import Task
+    from .models import Task  # noqa: F401 - named by the base class below
 
 #: Set by every change that a client can see.
 VISIBLE: dict[str, Any] = {

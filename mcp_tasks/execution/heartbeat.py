@@ -59,6 +59,8 @@ class Heartbeat:
             legs = running.all_legs()
             for leg in legs:
                 self._serve(store, leg)
+            if not legs:
+                connections.close_all()  # nothing to renew: hold no connection while nothing runs
             with wake:
                 wake.wait(self._pause())
 

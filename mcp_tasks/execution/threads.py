@@ -39,7 +39,7 @@ class DaemonPool:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job | None] = deque()  # None ends a thread
         self._ready = threading.Condition()
         self._threads = 0
         self._idle = 0
@@ -59,6 +59,13 @@ class DaemonPool:
             self._jobs.append(job)
             self._ready.notify()
 
+    def end(self) -> None:
+        """Let the threads finish what waits, close their connections and end. The next job starts new ones."""
+        with self._ready:
+            threads, self._threads = self._threads, 0
+            self._jobs.extend([None] * threads)
+            self._ready.notify_all()
+
     def _work(self) -> None:
         rested_at = time.monotonic()
         while True:
@@ -69,6 +76,9 @@ class DaemonPool:
                 self._idle -= 1
                 job = self._jobs.popleft()
             self._look_after(time.monotonic() - rested_at)
+            if job is None:
+                connections.close_all()
+                return
             try:
                 job()
             except BaseException:

@@ -107,7 +107,7 @@ class CreationContract(ContractBase):
 
     def test_a_created_task_is_there_for_its_owner_at_once(self, store: TaskStore) -> None:
         created = create(store, owner=ALICE)
-        assert store.resolve(created.task_id, ALICE) == Present(created.ref, ALICE.key)
+        assert store.resolve(created.task_id, ALICE) == Present(created.ref, ALICE.key, "report")
 
     def test_the_token_of_a_new_task_is_down_and_the_one_its_legs_get(self, store: TaskStore) -> None:
         created = create(store)

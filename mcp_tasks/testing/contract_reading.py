@@ -36,9 +36,9 @@ class ReadingContract(ContractBase):
     def test_a_task_is_there_for_its_owner(self, store: TaskStore, owner: Owner | None) -> None:
         created = create(store, owner=owner)
         key = None if owner is None else owner.key
-        assert store.resolve(created.task_id, owner) == Present(created.ref, key)
+        assert store.resolve(created.task_id, owner) == Present(created.ref, key, "report")
         with_payload = store.resolve(created.task_id, owner, payload=True)
-        assert with_payload == Present(created.ref, key, snapshot(store, created.ref))
+        assert with_payload == Present(created.ref, key, "report", snapshot(store, created.ref))
 
     @pytest.mark.parametrize(
         ("owner", "caller"),
@@ -125,10 +125,10 @@ class ReadingContract(ContractBase):
 
     # -- presence, owner, views ------------------------------------------------------------------------------
 
-    def test_presence_by_ref_says_whose_the_task_is(self, store: TaskStore) -> None:
-        owned, anonymous = create(store, owner=ALICE).ref, create(store).ref
-        assert store.task_presence(owned) == Present(owned, ALICE.key)
-        assert store.task_presence(anonymous) == Present(anonymous, None)
+    def test_presence_by_ref_says_whose_the_task_is_and_of_which_tool(self, store: TaskStore) -> None:
+        owned, anonymous = create(store, owner=ALICE).ref, create(store, "scan").ref
+        assert store.task_presence(owned) == Present(owned, ALICE.key, "report")
+        assert store.task_presence(anonymous) == Present(anonymous, None, "scan")
         assert store.task_presence(stranger()) == Missing()
 
     def test_an_owner_can_be_told_from_no_owner_and_from_no_task(self, store: TaskStore, advance: Advance) -> None:
@@ -229,7 +229,7 @@ class ReadingContract(ContractBase):
     def test_a_twin_does_what_its_method_does(self, store: TaskStore) -> None:
         async def story() -> TaskSnapshot | None:
             created = await store.acreate_task("report", {"n": 1}, owner=ALICE)
-            assert await store.aresolve(created.task_id, ALICE) == Present(created.ref, ALICE.key)
+            assert await store.aresolve(created.task_id, ALICE) == Present(created.ref, ALICE.key, "report")
             assert await store.aset_status(created.ref, "Half way", done=1, total=2)
             assert await store.acomplete_task(created.ref, RESULT)
             return await store.await_for_completion(created.ref, 0)

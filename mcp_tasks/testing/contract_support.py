@@ -32,7 +32,7 @@ LEASE_SECONDS, RETENTION_SECONDS, TOMBSTONE_SECONDS = 60, 7_200, 3_600
 #: The doorbell of a queued task is rung again after so many seconds.
 REDELIVER_SECONDS = 60
 _LIMITS = {
-    "PAYLOAD_BYTES": 2_000_000,
+    "PAYLOAD_BYTES": 4 * 1024 * 1024,
     "LIVE_TASKS_PER_OWNER": 100,
     "LIVE_TASKS_ANONYMOUS": 100,
     "INPUT_KEYS": 64,
