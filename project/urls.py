@@ -2,9 +2,10 @@
 
 from django.contrib import admin
 from django.urls import path
-from django.views.generic import TemplateView
+
+from .views import HomeView
 
 urlpatterns = [
-    path("", TemplateView.as_view(template_name="home.html"), name="home"),
+    path("", HomeView.as_view(), name="home"),
     path("admin/", admin.site.urls),
 ]

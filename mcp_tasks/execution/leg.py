@@ -14,7 +14,7 @@ from ..protocol.errors import McpError, internal_error
 from ..store.base import TaskStore
 from ..store.types import Claim, InvalidTransition, Outcome, ResumeContext, RetentionLimitExceeded
 from ..tools.cancellation import LEASE_LOST, SHUTDOWN
-from ..tools.context import Abilities, OwnerIdentity, TaskContext
+from ..tools.context import Abilities, OwnerIdentity, RecordedAnswer, TaskContext
 from ..tools.registry import Tool, registry
 from ..tools.results import NEUTRAL_ERROR, DeferredTask, error_result
 from ..tools.schemas import InvalidArguments
@@ -86,9 +86,14 @@ def context_of(store: TaskStore, tool: Tool, resume: ResumeContext, leg: Running
         meta=resume.meta,
         ref=resume.ref,
         leg=resume.leg,
-        recorded=resume.answers,
+        recorded={**_given_before(resume), **resume.answers},
         given=resume.context.get("given") or {},
     )
+
+
+def _given_before(resume: ResumeContext) -> dict[str, RecordedAnswer]:
+    """Answers of the synchronous rounds before the task was made."""
+    return {key: RecordedAnswer(*pair) for key, pair in (resume.context.get("recorded") or {}).items()}
 
 
 def load_user(key: Json) -> Any:

@@ -59,6 +59,7 @@ class Worker:
         A leg whose handler stops and that may be run again gives itself back; another process takes it at once.
         """
         self._stopping.set()
+        self._bell.set()
         with self._claiming:
             pass  # a claim under way is a leg from here on
         deadline = time.monotonic() + seconds
@@ -66,11 +67,19 @@ class Worker:
         while free < self._slots and time.monotonic() < deadline:
             running.stop_all(SHUTDOWN)  # again each time: a leg that was just claimed registers itself late
             free += self._free.acquire(timeout=_DRAIN_STEP_SECONDS)
+        self._pool.end()
 
     def _claim_loop(self) -> None:
+        try:
+            self._claim_until_stopped()
+        finally:
+            connections.close_all()
+
+    def _claim_until_stopped(self) -> None:
         pause = POLL_SECONDS
         while not self._stopping.is_set():
-            self._free.acquire()
+            if not self._free.acquire(timeout=POLL_LIMIT_SECONDS):
+                continue
             self._bell.clear()  # before the look, so that a ring during it is not lost
             try:
                 claimed = self._claim_one()

@@ -66,7 +66,7 @@ class ToolCall:
     tool: Tool
     arguments: dict[str, Json]
     values: dict[str, Any]
-    given: dict[str, Json]
+    answers: mrtr.Answers
     may_be_task: bool
     token: CancellationToken = field(default_factory=CancellationToken)
 
@@ -88,7 +88,7 @@ def call_tool(request: Request) -> Response:
     may_be_task = declared and tool.task != "never" and conf.get_settings().ENABLED
     if tool.task == "required" and not may_be_task:
         raise missing_capability(NEEDS_TASKS, f"The tool {tool.name} needs the tasks extension")
-    given = {} if request.is_legacy else mrtr.answers_of(request)
+    answers = mrtr.Answers() if request.is_legacy else mrtr.answers_of(request, strict=tool.strict_answers)
     problem = tool.argument_problem(arguments)
     if problem is not None:
         return complete(request, error_result(problem))
@@ -97,7 +97,7 @@ def call_tool(request: Request) -> Response:
         values = tool.signature.convert(arguments)
     except InvalidArguments as wrong:
         return complete(request, error_result(f"Invalid arguments: {wrong}"))
-    made = ToolCall(request, tool, arguments, values, given, may_be_task)
+    made = ToolCall(request, tool, arguments, values, answers, may_be_task)
     if may_be_task and not tool.inline_first:
         return _created(made, _create(made))
     return Work(lambda emit: _run_inline(made, emit), made.token, "progressToken" in request.meta)
@@ -139,7 +139,8 @@ def _run_inline(made: ToolCall, emit: Emit) -> Reply:
         owner=request.caller.identity,
         scopes=request.caller.scopes,
         meta=request.meta,
-        given=made.given,
+        recorded=made.answers.recorded,
+        given=made.answers.given,
     )
     match call(tool, context, made.values, locale=translation.get_language()):
         case Finished() as ending:
@@ -149,10 +150,10 @@ def _run_inline(made: ToolCall, emit: Emit) -> Reply:
         case Asked() if request.is_legacy:
             return complete(request, error_result(CANNOT_ASK))
         case Asked() as ending:
-            if ending.requests.keys() <= made.given.keys():
+            if ending.requests.keys() <= context.answers.keys():
                 logger.error("a tool asks again what was answered", extra={"event": "bad_ask", "tool": tool.name})
                 return failure(request.id, internal_error())
-            return mrtr.input_required(request, ending.requests, made.given)
+            return mrtr.input_required(request, ending.requests, context)
         case Became():
             return _made(made, lambda: _create(made))
         case Deferred() as ending:
@@ -221,7 +222,8 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
                 "capabilities": request.capabilities,
                 "meta": request.meta,
                 "locale": translation.get_language(),
-                "given": made.given,
+                "recorded": {key: [item.answer, item.request_hash] for key, item in made.answers.recorded.items()},
+                "given": made.answers.given,
             },
         )
     except TaskLimitReached:

@@ -24,7 +24,8 @@ class Caller:
     @property
     def user_key(self) -> Json:
         """The user's primary key in a form that JSON holds."""
-        return None if self.user is None else str(self.user.pk)
+        key = getattr(self.user, "pk", None)
+        return None if key is None else str(key)
 
     def may(self, permission: str | None) -> bool:
         """Whether the caller holds a Django permission; anonymous callers hold none."""

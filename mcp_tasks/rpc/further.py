@@ -27,7 +27,7 @@ def run_method(method: Method, request: Request) -> Work:
 def _run(method: Method, request: Request, token: CancellationToken, emit: Emit) -> Reply:
     assert method.function is not None
     asks = method.traits.asks and not request.is_legacy
-    given = mrtr.answers_of(request) if asks else {}
+    answers = mrtr.answers_of(request) if asks else mrtr.Answers()
     context = TaskContext(
         token=token,
         abilities=Abilities(
@@ -39,7 +39,8 @@ def _run(method: Method, request: Request, token: CancellationToken, emit: Emit)
         owner=request.caller.identity,
         scopes=request.caller.scopes,
         meta=request.meta,
-        given=given,
+        recorded=answers.recorded,
+        given=answers.given,
     )
     ending = call_method(method.name, method.function, request.params, context)
     if isinstance(ending, Finished) and not ending.raised:
@@ -48,6 +49,6 @@ def _run(method: Method, request: Request, token: CancellationToken, emit: Emit)
     if isinstance(ending, Failed):
         return failure(request.id, ending.error, legacy=request.is_legacy)
     if isinstance(ending, Asked) and asks:
-        return mrtr.input_required(request, ending.requests, given)
+        return mrtr.input_required(request, ending.requests, context)
     logger.error("a method ended in a way it may not", extra={"event": "method_contract", "method": method.name})
     return failure(request.id, internal_error(), legacy=request.is_legacy)

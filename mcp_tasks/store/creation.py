@@ -21,7 +21,7 @@ from ..lifecycle import (
     STATUS_MESSAGE_LENGTH,
 )
 from ..models import OwnerGate, Task
-from ..protocol.codec import Json, digest, dumps, plain_text
+from ..protocol.codec import Json, digest, dumps, plain_text, size_bytes
 from ..protocol.errors import McpError, internal_error
 from ..protocol.tasks import WORKING
 from ..querysets import TaskQuerySet
@@ -72,7 +72,7 @@ class Creation(Reading):
         key = owner_key(owner)
         arguments_json = rules.limited("arguments", dumps(arguments))
         context_json = rules.limited("context", dumps(context or {}))
-        meta_json = None if meta is None else rules.limited("_meta", dumps(meta))
+        meta_json = None if meta is None else rules.meta_text(meta)
         keyed = idempotency_key is not None and owner is not None
         task = Task(
             owner_key=key,
@@ -91,7 +91,7 @@ class Creation(Reading):
             priority=priority,
             ttl_ms=rules.checked_ttl_ms(ttl_ms),
             poll_interval_ms=poll_interval_ms or conf.get_settings().POLL_INTERVAL_MS,
-            payload_bytes=len(arguments_json) + len(meta_json or ""),
+            payload_bytes=size_bytes(arguments_json) + size_bytes(meta_json or ""),
             trace_context=trace_context,
             lease_holder="deferred" if deferred else None,
             meta_json=meta_json,

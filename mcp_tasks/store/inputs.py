@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from ..dbtime import DbNow, after
 from ..lifecycle import (
@@ -19,7 +19,7 @@ from ..lifecycle import (
     SUPERSEDED,
 )
 from ..models import Task, TaskInput
-from ..protocol.codec import Json, digest, dumps, plain_text
+from ..protocol.codec import Json, digest, dumps, plain_text, size_bytes
 from ..protocol.tasks import INPUT_REQUIRED, WORKING
 from ..querysets import VISIBLE, fresh
 from . import rules
@@ -64,7 +64,9 @@ class Inputs(Reading):
                 }
             if message is not None:
                 values["status_message"] = plain_text(message, STATUS_MESSAGE_LENGTH)
+            size = sum(size_bytes(dumps(request)) for request in plan.inserted.values())
             values |= {"status": INPUT_REQUIRED, "attempts": 0, "asks_json": plan.asks_json}
+            values["payload_bytes"] = F("payload_bytes") + size
             revision = swap(using, row, fresh(), **values)
             detail = {"asked": len(plan.inserted), "superseded": len(plan.superseded)}
             actor = "server" if leg is None else "worker"
@@ -135,6 +137,7 @@ def answer(
         if stored.update(state=ANSWERED, answer_json=text, answered_at=DbNow()) != 1:
             raise Stale
     values: dict[str, Any] = dict(VISIBLE)
+    values["payload_bytes"] = F("payload_bytes") + sum(size_bytes(text) for text in picked.values())
     queues = False
     if left:
         values["asks_json"] = dumps({key: questions[key][1] for key in left})

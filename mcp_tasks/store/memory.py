@@ -96,7 +96,7 @@ class MemoryTaskStore(MemoryOutcomes):
             poll_interval_ms=poll_interval_ms or conf.get_settings().POLL_INTERVAL_MS,
             arguments_json=rules.limited("arguments", dumps(arguments)),
             context_json=rules.limited("context", dumps(context or {})),
-            meta_json=None if meta is None else rules.limited("_meta", dumps(meta)),
+            meta_json=None if meta is None else rules.meta_text(meta),
             lease_holder="deferred" if deferred else None,
             idempotency_key=idempotency_key if keyed else None,
             idempotency_print=digest([method, tool, arguments]) if keyed else None,

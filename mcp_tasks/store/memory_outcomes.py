@@ -9,6 +9,7 @@ from ..protocol.codec import Json, dumps
 from ..protocol.errors import McpError
 from ..protocol.tasks import CANCELLED, COMPLETED, FAILED
 from ..tools import cancellation
+from ..tools.context import check_finite
 from . import rules
 from .base import AnswerCheck
 from .effects import Effect
@@ -64,6 +65,7 @@ class MemoryOutcomes(MemoryReading):
         total: float | None = None,
         leg: int | None = None,
     ) -> Outcome:
+        check_finite(done=done, total=total)
         wanted = (cleaned(message), done, total)
         with self._change(ref) as change:
             row = change.admitted(leg)
@@ -75,7 +77,7 @@ class MemoryOutcomes(MemoryReading):
             return change.seen(row)
 
     def set_task_meta(self, ref: UUID, meta: dict[str, Json], *, leg: int | None = None) -> Outcome:
-        text = rules.limited("_meta", dumps(meta))
+        text = rules.meta_text(meta)
         with self._change(ref) as change:
             row = change.admitted(leg)
             if row is None:

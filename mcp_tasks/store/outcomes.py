@@ -17,11 +17,12 @@ from ..lifecycle import (
     WITHDRAWN,
 )
 from ..models import TaskInput
-from ..protocol.codec import Json, dumps, plain_text
+from ..protocol.codec import Json, dumps, plain_text, size_bytes
 from ..protocol.errors import McpError
 from ..protocol.tasks import CANCELLED, COMPLETED, FAILED
 from ..querysets import VISIBLE, TaskQuerySet
 from ..tools import cancellation
+from ..tools.context import check_finite
 from . import rules
 from .effects import Effect
 from .locking import leaving_any, lock, record, rows, settled, swap, transact
@@ -43,6 +44,7 @@ class Outcomes(Reading):
         total: float | None = None,
         leg: int | None = None,
     ) -> Outcome:
+        check_finite(done=done, total=total)
         text = None if message is None else plain_text(message, STATUS_MESSAGE_LENGTH)
         values = {"status_message": text, "progress_done": done, "progress_total": total}
 
@@ -61,7 +63,7 @@ class Outcomes(Reading):
         return transact(operation)
 
     def set_task_meta(self, ref: UUID, meta: dict[str, Json], *, leg: int | None = None) -> Outcome:
-        text = rules.limited("_meta", dumps(meta))
+        text = rules.meta_text(meta)
 
         def operation(using: str) -> Outcome:
             changed = compat.update_returning(_guarded(using, ref, leg), ("revision",), **VISIBLE, meta_json=text)
@@ -118,7 +120,7 @@ class Outcomes(Reading):
             "status_message": None if status_message is None else plain_text(status_message, STATUS_MESSAGE_LENGTH),
             "result_json": text,
             "tool_error": bool(result.get("isError")),
-            "payload_bytes": F("payload_bytes") + len(text),
+            "payload_bytes": F("payload_bytes") + size_bytes(text),
         }
         return transact(lambda using: self._settle(using, ref, leg, "completed", values), durable=durable)
 
@@ -145,7 +147,7 @@ class Outcomes(Reading):
             "status_message": plain_text(status_message or error.message, STATUS_MESSAGE_LENGTH),
             "error_json": text,
             "traceback": None if traceback is None else plain_text(traceback, _TRACEBACK_LENGTH),
-            "payload_bytes": F("payload_bytes") + len(text),
+            "payload_bytes": F("payload_bytes") + size_bytes(text),
         }
         detail = {"code": error.code}
         outcome = transact(lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable)

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 from .. import conf
 from ..lifecycle import OUTSTANDING
+from ..protocol.capabilities import PROGRESS_KEY, RELATED_TASK_KEY, SERVER_INFO_KEY
 from ..protocol.codec import Json, digest, dumps, size_bytes
 from ..protocol.errors import McpError, internal_error
 from .base import AnswerCheck
 from .types import DEFAULT_TTL, InvalidTransition, Requests, RetentionLimitExceeded, TtlMs
+
+_ADDED_META = (SERVER_INFO_KEY, PROGRESS_KEY, RELATED_TASK_KEY)
 
 #: The answer of the janitor to a question whose deadline is over.
 NOBODY_ANSWERED: dict[str, Json] = {"action": "cancel"}
@@ -80,6 +83,11 @@ def limited(kind: str, text: str) -> str:
     if limit is not None and size > limit:
         raise RetentionLimitExceeded(f"{kind} has {size} bytes; LIMITS['PAYLOAD_BYTES'] is {limit}")
     return text
+
+
+def meta_text(meta: Mapping[str, Json]) -> str:
+    """A task's own ``_meta`` as it is stored: without the keys that every view adds by itself."""
+    return limited("_meta", dumps({key: value for key, value in meta.items() if key not in _ADDED_META}))
 
 
 def oversized(kind: str) -> McpError:

@@ -89,7 +89,7 @@ class McpClient:
 
         def post(body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
             content_type = headers.get("Content-Type", "application/json")
-            response = django_client.post(path, body, content_type=content_type, headers=dict(headers))
+            response: Any = django_client.post(path, body, content_type=content_type, headers=dict(headers))
             content = b"".join(response.streaming_content) if response.streaming else response.content
             return HttpAnswer(response.status_code, {k.lower(): v for k, v in response.items()}, content)
 

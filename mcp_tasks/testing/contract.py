@@ -23,6 +23,7 @@ import pytest
 _PARTS = (
     "answers",
     "creation",
+    "effects",
     "legs",
     "outcomes",
     "payloads",
@@ -39,6 +40,7 @@ pytest.register_assert_rewrite(*(f"{__package__}.contract_{part}" for part in _P
 
 from .contract_answers import AnswersContract  # noqa: E402
 from .contract_creation import CreationContract  # noqa: E402
+from .contract_effects import EffectsContract  # noqa: E402
 from .contract_legs import LegsContract  # noqa: E402
 from .contract_outcomes import OutcomesContract  # noqa: E402
 from .contract_payloads import PayloadsContract  # noqa: E402
@@ -57,6 +59,7 @@ class TaskStoreContract(
     AnswersContract,
     OutcomesContract,
     TtlContract,
+    EffectsContract,
     LegsContract,
     RecoveryContract,
     RetentionContract,

@@ -268,10 +268,10 @@ class CreationContract(ContractBase):
 
     @pytest.mark.parametrize("part", ["arguments", "context", "meta"])
     def test_a_payload_beyond_the_limit_makes_no_task(self, store: TaskStore, heard: Heard, part: str) -> None:
-        secret = "hunter2" * 300
+        payload: dict[str, Any] = {part: {"text": "hunter2" * 300}}
         with configured(limits={"PAYLOAD_BYTES": 1024}):
             with pytest.raises(RetentionLimitExceeded) as refused:
-                create(store, **{part: {"text": secret}})
+                create(store, **payload)
             assert "hunter2" not in str(refused.value)
             assert list(store.list_tasks()) == []
             assert heard.nothing

@@ -65,7 +65,7 @@ class LegsContract(ContractBase):
         assert store.claim(expired) is None
 
     def test_the_oldest_of_the_highest_priority_comes_first(self, store: TaskStore, advance: Advance) -> None:
-        refs = {}
+        refs: dict[str, UUID] = {}
         for name, priority in (("old", 0), ("urgent", 5), ("new", 0), ("urgent too", 5), ("idle", -1)):
             for ref in refs.values():
                 advance(ref, 2)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ class RacesContract(ContractBase):
     def test_a_leg_is_handed_out_once_however_many_ask(self, store: TaskStore) -> None:
         for _ in range(ROUNDS):
             ref = create(store).ref
-            claims = at_once(*[lambda ref=ref: store.claim(ref)] * 6)
+            claims = at_once(*[partial(store.claim, ref)] * 6)
             assert [claim.leg for claim in claims if claim is not None] == [1]
 
     def test_workers_that_look_at_once_get_different_tasks(self, store: TaskStore) -> None:
@@ -73,8 +74,8 @@ class RacesContract(ContractBase):
             ref = parked(store, {"a": question("A?"), "b": question("B?")})
             heard.forget()
             at_once(
-                lambda ref=ref: store.apply_input_responses(ref, {"a": ACCEPT}),
-                lambda ref=ref: store.apply_input_responses(ref, {"b": DECLINE}),
+                partial(store.apply_input_responses, ref, {"a": ACCEPT}),
+                partial(store.apply_input_responses, ref, {"b": DECLINE}),
             )
             assert store.input_responses(ref) == {"a": ACCEPT, "b": DECLINE}
             assert (view(store, ref).status, view(store, ref).phase) == ("working", "queued")
@@ -85,7 +86,7 @@ class RacesContract(ContractBase):
         heard.forget()
         answers = [{"action": "accept", "content": {"n": n}} for n in range(6)]
         applied: list[AppliedResponses] = at_once(
-            *[lambda answer=answer: store.apply_input_responses(ref, {"approval": answer}) for answer in answers]
+            *[partial(store.apply_input_responses, ref, {"approval": answer}) for answer in answers]
         )
         winners = [n for n, item in enumerate(applied) if item.accepted]
         assert len(winners) == 1
@@ -97,8 +98,8 @@ class RacesContract(ContractBase):
             leg = claimed(store)
             heard.forget()
             completed, cancelled = at_once(
-                lambda leg=leg: store.complete_task(leg.ref, RESULT, leg=leg.leg),
-                lambda leg=leg: store.cancel_task(leg.ref),
+                partial(store.complete_task, leg.ref, RESULT, leg=leg.leg),
+                partial(store.cancel_task, leg.ref),
             )
             found = snapshot(store, leg.ref)
             assert found.task.status == ("completed" if completed else "cancelled")
@@ -110,8 +111,8 @@ class RacesContract(ContractBase):
         for _ in range(ROUNDS):
             leg = claimed(store)
             at_once(
-                lambda leg=leg: store.require_input(leg.ref, {"approval": question()}, leg=leg.leg),
-                lambda leg=leg: store.cancel_task(leg.ref),
+                partial(store.require_input, leg.ref, {"approval": question()}, leg=leg.leg),
+                partial(store.cancel_task, leg.ref),
             )
             assert view(store, leg.ref).status == "cancelled"
             assert store.outstanding_input_requests(leg.ref) == {}
@@ -121,17 +122,15 @@ class RacesContract(ContractBase):
             leg = asked_live(store)
             heard.forget()
             at_once(
-                lambda leg=leg: store.apply_input_responses(leg.ref, {"approval": ACCEPT}),
-                lambda leg=leg: store.end_leg(leg.ref, leg.leg),
+                partial(store.apply_input_responses, leg.ref, {"approval": ACCEPT}),
+                partial(store.end_leg, leg.ref, leg.leg),
             )
             assert (view(store, leg.ref).status, view(store, leg.ref).phase) == ("working", "queued")
             assert heard.rung == [leg.ref]
 
     def test_asking_the_same_new_key_at_once_issues_it_once(self, store: TaskStore) -> None:
         ref = create(store).ref
-        outcomes = at_once(
-            *[lambda text=text: store.require_input(ref, {"ok": question(text)}) for text in ("One?", "Two?")]
-        )
+        outcomes = at_once(*[partial(store.require_input, ref, {"ok": question(text)}) for text in ("One?", "Two?")])
         assert [outcome for outcome in outcomes if not isinstance(outcome, Exception)] != []
         asked = store.outstanding_input_requests(ref)
         assert asked in ({"ok": question("One?")}, {"ok": question("Two?")})
@@ -149,20 +148,20 @@ class RacesContract(ContractBase):
         for _ in range(ROUNDS):
             leg = claimed(store, max_attempts=2)
             advance(leg.ref, LEASE_SECONDS + 1)
-            beat, report = at_once(lambda leg=leg: store.heartbeat(leg.ref, leg.leg), store.recover)
+            beat, report = at_once(partial(store.heartbeat, leg.ref, leg.leg), store.recover)
             assert bool(beat) is not bool(report.recovered)
             assert view(store, leg.ref).phase == ("running" if beat else "queued")
             store.cancel_task(leg.ref)
 
     def test_a_cap_holds_under_parallel_calls(self, store: TaskStore) -> None:
         with configured(limits={"LIVE_TASKS_PER_OWNER": 3}):
-            results = at_once(*[lambda: create(store, owner=ALICE)] * 8)
+            results = at_once(*[partial(create, store, owner=ALICE)] * 8)
         kinds = Counter(type(result) for result in results)
         assert kinds == {CreatedTask: 3, TaskLimitReached: 5}
         assert len(list(store.list_tasks())) == 3
 
     def test_parallel_calls_with_one_key_make_one_task(self, store: TaskStore, heard: Heard) -> None:
-        results: list[CreatedTask] = at_once(*[lambda: create(store, owner=ALICE, idempotency_key="k")] * 6)
+        results: list[CreatedTask] = at_once(*[partial(create, store, owner=ALICE, idempotency_key="k")] * 6)
         assert len({(created.task_id, created.ref) for created in results}) == 1
         assert sorted(created.existed for created in results) == [False] + [True] * 5
         assert len(heard.rung) == 1

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -12,6 +13,7 @@ from ..protocol.errors import internal_error
 from ..store.base import TaskStore, twin
 from ..store.types import Expired, Missing, Owner, Present, TaskSnapshot
 from .contract_support import (
+    ACCEPT,
     ALICE,
     BOB,
     RESULT,
@@ -21,6 +23,7 @@ from .contract_support import (
     claimed,
     create,
     parked,
+    question,
     snapshot,
     stranger,
     view,
@@ -240,19 +243,21 @@ class ReadingContract(ContractBase):
         assert found == snapshot(store, found.task.ref)
 
 
-def _in_state(store: TaskStore, state: str) -> Any:
+def _in_state(store: TaskStore, state: str) -> UUID:
     """A task in one of the phases, with a ttl of 100 seconds."""
     if state == "running":
         return claimed(store, ttl_ms=100_000).ref
     if state == "parked":
-        return parked(store, ttl_ms=100_000)
+        ref = parked(store, {"a": question("A?"), "b": question("B?")}, ttl_ms=100_000)
+        store.apply_input_responses(ref, {"a": ACCEPT})
+        return ref
     ref = create(store, ttl_ms=100_000).ref
     if state == "done":
         store.complete_task(ref, RESULT)
     return ref
 
 
-def _finish(store: TaskStore, ref: Any, how: str) -> None:
+def _finish(store: TaskStore, ref: UUID, how: str) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "complete": lambda: store.complete_task(ref, RESULT),
         "fail": lambda: store.fail_task(ref, internal_error()),
@@ -264,12 +269,12 @@ def _finish(store: TaskStore, ref: Any, how: str) -> None:
 class _Waiter:
     """Waits for a task on a thread of its own, until the block is over and the waiting has ended."""
 
-    def __init__(self, store: TaskStore, ref: Any) -> None:
+    def __init__(self, store: TaskStore, ref: UUID) -> None:
         self.found: TaskSnapshot | Exception | None = TimeoutError("never returned")
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._wait, args=(store, ref), daemon=True)
 
-    def _wait(self, store: TaskStore, ref: Any) -> None:
+    def _wait(self, store: TaskStore, ref: UUID) -> None:
         self._started.set()
         try:
             self.found = store.wait_for_completion(ref, 30)

@@ -4,6 +4,7 @@ TaskContext: what a handler can do and know, the same inline and in a leg.
 The context holds no store and no transport. ``execution`` and ``rpc`` hand it callables.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,13 @@ class RecordedAnswer:
     request_hash: str
 
 
+def check_finite(**numbers: float | None) -> None:
+    """Raise ValueError naming the number that no JSON can carry."""
+    for name, number in numbers.items():
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"{name} must be a finite number, not {number}")
+
+
 @dataclass(slots=True, kw_only=True)
 class Abilities:
     """What the surroundings lend to a context."""
@@ -52,7 +60,7 @@ class TaskContext:
 
     ``ref``: the task's server-side name, None inline. ``leg``: the number of this run of the handler, 0 inline.
     ``token``: raised when the handler should stop. ``owner``, ``scopes``: who called. ``meta``: the call's
-    ``_meta``. ``answers``: every answer so far, by key.
+    ``_meta``. ``answers``: every answer so far, by key, each checked against its question.
     """
 
     token: CancellationToken
@@ -63,9 +71,9 @@ class TaskContext:
     meta: dict[str, Json] = field(default_factory=dict)
     ref: UUID | None = None
     leg: int = 0
-    #: Answers stored with the task, checked against their questions.
-    recorded: Mapping[str, RecordedAnswer] = field(default_factory=dict)
-    #: Answers that came with the call, checked when their question is asked.
+    #: Answers that were checked against their questions, with the task or in earlier rounds of the call.
+    recorded: dict[str, RecordedAnswer] = field(default_factory=dict)
+    #: Answers to what nobody has asked yet: not shown to the handler before their question is.
     given: Mapping[str, Json] = field(default_factory=dict)
 
     @property
@@ -80,16 +88,17 @@ class TaskContext:
 
     @property
     def answers(self) -> dict[str, Json]:
-        """Every answer so far by key, as the client sent it."""
-        return {**self.given, **{key: item.answer for key, item in self.recorded.items()}}
+        """Every answer so far by key, as the client sent it, each checked against its question."""
+        return {key: item.answer for key, item in self.recorded.items()}
 
     def progress(self, message: str | None = None, *, done: float | None = None, total: float | None = None) -> None:
         """
         Tell how far the work is.
 
         In a task: its status message and numbers, coalesced. Inline: ``notifications/progress`` when the caller
-        sent a progress token. Never waits for the database.
+        sent a progress token. Never waits for the database. Raises ValueError for a number that is not finite.
         """
+        check_finite(done=done, total=total)
         self.abilities.report(message, done, total)
 
     def elicit(self, key: str, message: str, schema: Mapping[str, Json]) -> dict[str, Json]:
@@ -134,7 +143,7 @@ class TaskContext:
 
     def _has_answer(self, key: str, request: dict[str, Json]) -> bool:
         if key in self.recorded:
-            # Another question under a spent key goes on to the store, which refuses it by name.
+            # In a task another question under a spent key goes on to the store, which refuses it by name.
             return self.recorded[key].request_hash == digest(request)
         if key not in self.given:
             return False
@@ -144,6 +153,7 @@ class TaskContext:
             if self.ref is not None:
                 return False  # came before the task did and nobody is there to be told: ask again
             raise invalid_params(str(problem)) from None
+        self.recorded[key] = RecordedAnswer(self.given[key], digest(request))
         return True
 
     def become_task(self) -> None:

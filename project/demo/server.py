@@ -36,7 +36,7 @@ def free_port(host: str) -> int:
 def serve(host: str, port: int, ready: Callable[[], None]) -> None:
     """Run until SIGTERM, Ctrl-C or ``stop``; then give running legs time to stop, and release what may be re-run."""
     # Importing it installs Twisted's asyncio reactor, which nothing else of the command needs.
-    from daphne.server import Server
+    from daphne.server import Server  # type: ignore[import-untyped]
 
     from project.asgi import application
 
@@ -49,4 +49,4 @@ def stop() -> None:
     """End ``serve`` from another thread."""
     from twisted.internet import reactor
 
-    reactor.callFromThread(reactor.stop)  # type: ignore[attr-defined]
+    reactor.callFromThread(reactor.stop)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Tools that answer at once: one for each kind of content, for errors, for progress, for schemas and headers."""
+"""Tools that answer at once: kinds of content, errors, progress, a header, a schema."""
 
 import time
 from typing import Annotated, Any

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class ConformanceConfig(AppConfig):
-    """Its ``mcp_tools`` is the only one of the site: the suite calls tools by names that the demo site uses too."""
+    """Its tools are the only ones of the site: the suite calls some by names that the demo site uses too."""
 
     name = "tests.conformance"
     label = "conformance"

@@ -15,7 +15,7 @@ def greet(name: str) -> str:
 
 @tool(annotations=RERUNNABLE)
 def slow_compute(ctx: TaskContext, seconds: float = 0.0, label: str = "the computation") -> str:
-    """Take so many seconds, or fewer when the task is cancelled: the suite starts several of a minute each."""
+    """Take so many seconds, or fewer when cancelled: the suite starts several of a minute each."""
     ctx.token.wait(seconds)
     ctx.token.raise_if_cancelled()
     return f"{label} took {seconds:g} seconds"

@@ -27,7 +27,7 @@ def user_says(text: str) -> dict[str, Any]:
 
 
 def ask_name(ctx: TaskContext) -> str:
-    """Ask who the user is; what a user who would not say is called is ours to choose."""
+    """Ask for the user's name; who declines is a stranger."""
     answer = ctx.elicit("user_name", "What is your name?", form(name="string"))
     return str(answer["content"]["name"]) if answer["action"] == "accept" else "stranger"
 

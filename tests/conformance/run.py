@@ -2,15 +2,16 @@
 """
 Run the official MCP conformance suite: ``python tests/conformance/run.py [URL]``.
 
-Without a URL the fixture server is started for it. Node 22 and the suite are installed by npm, once, into
-``CONFORMANCE_CACHE`` or the user's cache folder. The verdict is made from the suite's own records of every check:
-its exit status leaves the scenarios of the tasks extension out.
+Without a URL the fixture server is started for it. npm installs the suite, and Node 22 where there is none,
+once, into ``CONFORMANCE_CACHE`` or the user's cache folder. The verdict is made from the suite's records of
+every check, because its exit status leaves out the scenarios of the tasks extension.
 
-Exit status: 0 when the numbers are those promised below, 1 when they are not, 2 when it could not run. The last line
-is always ``checks: P passed, F failed, S skipped``, except for 2.
+Exit status: 0 when the numbers are those promised below, 1 when they are not, 2 when it could not run.
+But for 2 the last line is always ``checks: P passed, F failed, S skipped``.
 """
 
 import argparse
+import http.client
 import json
 import os
 import platform
@@ -33,6 +34,8 @@ SUITE = "@modelcontextprotocol/conformance"
 SUITE_VERSION = "0.2.0-alpha.12"
 REVISION = "2026-07-28"
 NODE_MAJOR = 22
+#: What npm's packages of Node call a machine.
+NODE_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 START_SECONDS = 60
 #: The whole run takes some 15 seconds.
@@ -53,8 +56,8 @@ class Numbers(NamedTuple):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-#: What this project promises. Skipped are five checks of subscriptions/listen, which is not served and not announced,
-#: and one of task notifications, which the suite skips for every server.
+#: What this project promises. Skipped are five checks of subscriptions/listen, which is neither served nor
+#: announced, and one of task notifications, which the suite skips for every server.
 PROMISED = Numbers(192, 0, 6)
 PROMISED_FOR_TASKS = Numbers(44, 0, 1)
 
@@ -66,9 +69,11 @@ class CannotRun(Exception):
 def main() -> int:
     """Parse the command line, run, and return the exit status."""
     parser = argparse.ArgumentParser(description="Run the official MCP conformance suite.")
-    parser.add_argument("url", nargs="?", help="the MCP endpoint to test; without it the fixture server is started")
-    parser.add_argument("-o", "--output", type=Path, help="keep the suite's records and logs in this empty folder")
+    parser.add_argument("url", nargs="?", help="the endpoint to test; without it the fixtures are served")
+    parser.add_argument("-o", "--output", type=Path, help="keep the suite's records and logs in this folder")
     options = parser.parse_args()
+    if options.url is not None and not options.url.startswith(("http://", "https://")):
+        parser.error(f"{options.url} is no URL")
     try:
         with tempfile.TemporaryDirectory(prefix="mcp-conformance-") as temporary:
             output = _empty_folder(options.output or Path(temporary) / "output")
@@ -102,7 +107,8 @@ def cache_folder() -> Path:
         candidates = [Path(named)]
     else:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        candidates = [caches / "mcp-conformance", Path(tempfile.gettempdir()) / f"mcp-conformance-{os.getuid()}"]
+        temporary = Path(tempfile.gettempdir())
+        candidates = [caches / "mcp-conformance", temporary / f"mcp-conformance-{os.getuid()}"]
     for folder in candidates:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +128,7 @@ def node(cache: Path) -> Path:
         major = re.match(r"v(\d+)\.", version)
         if major is not None and int(major[1]) >= NODE_MAJOR:
             return Path(installed)
-    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
+    machine = NODE_MACHINES.get(platform.machine().lower())
     if machine is None:
         raise CannotRun(f"Node {NODE_MAJOR} or newer is needed")
     package = f"node-{platform.system().lower()}-{machine}"
@@ -143,7 +149,7 @@ def npm_install(cache: Path, package: str, version: str) -> Path:
             raise CannotRun(f"npm is needed to install {package}")
         print(f"installing {package}@{version}, once", file=sys.stderr)
         # Beside its place and then renamed: what is in place is complete, also when two runs start together.
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".install-", ignore_cleanup_errors=True) as temporary:
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".install-") as temporary:
             fresh = Path(temporary) / "package"
             fresh.mkdir()
             (fresh / "package.json").write_text('{"private": true}')
@@ -192,11 +198,13 @@ def fixture_server(site: Path, log: Path) -> Iterator[str]:
 
 def answers(url: str) -> bool:
     """Whether anything speaks HTTP at the URL, whatever it says."""
+    # The suite goes to the server without a proxy, and so does this.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        urllib.request.urlopen(urllib.request.Request(url, data=b"{}"), timeout=5).close()
+        direct.open(url, data=b"{}", timeout=5).close()
     except urllib.error.HTTPError as refused:
         refused.close()
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     return True
 

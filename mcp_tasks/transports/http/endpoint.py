@@ -21,7 +21,7 @@ from .streams import (
     KEEP_ALIVE_SECONDS,
     STREAM_HEADERS,
     Feed,
-    cancel_orphan,
+    abandon,
     event,
     sent_as_event,
 )
@@ -62,8 +62,7 @@ async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
         if isinstance(received.response, Work):
             await _work(received.response, received.accepted, out, gone)
         elif gone.done() and received.response.created is not None:
-            reply = received.response
-            await on_thread(lanes, lambda: cancel_orphan(reply))
+            abandon(received.response)
         else:
             await out.reply(received.response, received.accepted)
     finally:
@@ -151,8 +150,7 @@ async def _work(work: Work, accepted: Accepted, out: "Response", gone: "asyncio.
         if not isinstance(item, Reply) or gone.done():
             feed.leave()
     if gone.done():
-        reply = item
-        await on_thread(lanes, lambda: cancel_orphan(reply))
+        abandon(item)
         return
     await out.reply(item, accepted)
 

@@ -5,15 +5,21 @@ One JSON message per ``data:`` line, no event ids: these streams cannot be resum
 """
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from uuid import UUID
+
+from django.db import connections
 
 from ...execution.threads import DaemonPool
 from ...rpc.requests import Reply, Work
 from ...store import get_store
 from ...tools.cancellation import DISCONNECTED
 from .negotiation import Accepted
+
+logger = logging.getLogger("mcp_tasks.rpc")
 
 KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVE = ": keep-alive\n\n"
@@ -64,7 +70,7 @@ class Feed:
             unseen = [item for item in self._items if isinstance(item, Reply)]
         self._work.token.raise_(DISCONNECTED)
         for reply in unseen:
-            cancel_orphan(reply)
+            abandon(reply)
 
     def get(self, timeout: float) -> str | Reply | None:
         """The next item; None after so many seconds without one."""
@@ -92,7 +98,7 @@ class Feed:
         with self._ready:
             left = self._left
         if left:
-            cancel_orphan(reply)
+            abandon(reply)
         else:
             self._put(reply)
 
@@ -108,10 +114,19 @@ class Feed:
                 pass  # the loop has ended
 
 
-def cancel_orphan(reply: Reply) -> None:
-    """Cancel the task of a reply that reaches nobody."""
+def abandon(reply: Reply) -> None:
+    """Cancel the task of a reply that reaches nobody. Returns at once, so it may be called on an event loop."""
     if reply.created is not None:
-        get_store().cancel_task(reply.created, "The caller left before it was told of the task")
+        threading.Thread(target=_cancel, args=(reply.created,), daemon=True).start()
+
+
+def _cancel(ref: UUID) -> None:
+    try:
+        get_store().cancel_task(ref, "The caller left before it was told of the task")
+    except Exception:
+        logger.exception("an orphaned task could not be cancelled", extra={"event": "orphan", "ref": str(ref)})
+    finally:
+        connections.close_all()
 
 
 class Events:

@@ -68,10 +68,10 @@ def _work(request: HttpRequest, work: Work, accepted: Accepted) -> HttpResponseB
     first = feed.get(KEEP_ALIVE_SECONDS)
     if isinstance(first, Reply):
         return _reply(first, accepted)
-    events: Any = Events(feed, first)
-    if not isinstance(request, ASGIRequest):
-        events = iter(events)
-    return StreamingHttpResponse(events, content_type=EVENT_STREAM, headers={**COMMON_HEADERS, **STREAM_HEADERS})
+    events = Events(feed, first)
+    # Chosen here: Django takes the synchronous kind of what is both, and under ASGI collects it before it sends.
+    body: Any = aiter(events) if isinstance(request, ASGIRequest) else iter(events)
+    return StreamingHttpResponse(body, content_type=EVENT_STREAM, headers={**COMMON_HEADERS, **STREAM_HEADERS})
 
 
 def _reply(reply: Reply, accepted: Accepted) -> HttpResponse:
