@@ -37,13 +37,19 @@ class Heartbeat:
         self._wake = threading.Condition()
 
     def watch(self, store: TaskStore, leg: RunningLeg) -> None:
-        """Renew this leg from now on, until ``running.remove``."""
+        """Renew this leg from now on, until ``forget``."""
         leg.beat_at = time.monotonic() + conf.get_settings().HEARTBEAT_SECONDS
         running.add(leg)
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._wake = threading.Condition()
             threading.Thread(target=self._beat, args=(store,), name="mcp-tasks-heartbeat", daemon=True).start()
+        with self._wake:
+            self._wake.notify()
+
+    def forget(self, leg: RunningLeg) -> None:
+        """The handler has ended."""
+        running.remove(leg)
         with self._wake:
             self._wake.notify()
 

@@ -18,7 +18,6 @@ from ..tools.context import Abilities, OwnerIdentity, RecordedAnswer, TaskContex
 from ..tools.registry import Tool, registry
 from ..tools.results import NEUTRAL_ERROR, DeferredTask, error_result
 from ..tools.schemas import InvalidArguments
-from . import running
 from .calling import Asked, Became, Deferred, Ending, Failed, Finished, Stopped, call
 from .heartbeat import heartbeat
 from .running import RunningLeg
@@ -47,7 +46,7 @@ def run_leg(store: TaskStore, claim: Claim) -> None:
         if not _abandoned(store, claim, leg, ending):
             _insist(lambda: _settle(store, claim, leg, ending))
     finally:
-        running.remove(leg)
+        heartbeat.forget(leg)
 
 
 def _unavailable(name: str) -> McpError:

@@ -25,6 +25,17 @@ class Busy(Exception):
     """Every thread works and the backlog is full: the caller answers "try again later"."""
 
 
+class _Crew:
+    """The threads of a pool in one process, and what waits for them; None among the jobs ends a thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.jobs: deque[Job | None] = deque()
+        self.ready = threading.Condition()
+        self.threads: list[threading.Thread] = []
+        self.idle = 0
+
+
 class DaemonPool:
     """
     Up to ``size`` daemon threads, started on demand, again after a fork; at most ``backlog`` jobs wait.
@@ -35,50 +46,52 @@ class DaemonPool:
 
     def __init__(self, name: str, size: int, *, backlog: int, persistent: bool) -> None:
         self._name, self._size, self._backlog, self._persistent = name, size, backlog, persistent
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._jobs: deque[Job | None] = deque()  # None ends a thread
-        self._ready = threading.Condition()
-        self._threads = 0
-        self._idle = 0
+        self._crew = _Crew()
 
     def submit(self, job: Job) -> None:
         """Run a job on one of the threads; raises Busy."""
-        if self._pid != os.getpid():
-            self._reset()
-        with self._ready:
-            if self._idle <= len(self._jobs):
-                if self._threads < self._size:
-                    self._threads += 1
-                    thread = threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True)
+        if self._crew.pid != os.getpid():
+            self._crew = _Crew()
+        crew = self._crew
+        with crew.ready:
+            if crew.idle <= len(crew.jobs):
+                if len(crew.threads) < self._size:
+                    name = f"{self._name}-{len(crew.threads) + 1}"
+                    thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
+                    crew.threads.append(thread)
                     thread.start()
-                elif len(self._jobs) >= self._backlog + self._idle:
-                    raise Busy(f"{self._name}: {self._size} threads work and {len(self._jobs)} jobs wait")
-            self._jobs.append(job)
-            self._ready.notify()
+                elif len(crew.jobs) >= self._backlog + crew.idle:
+                    raise Busy(f"{self._name}: {self._size} threads work and {len(crew.jobs)} jobs wait")
+            crew.jobs.append(job)
+            crew.ready.notify()
 
-    def end(self) -> None:
-        """Let the threads finish what waits, close their connections and end. The next job starts new ones."""
-        with self._ready:
-            threads, self._threads = self._threads, 0
-            self._jobs.extend([None] * threads)
-            self._ready.notify_all()
+    def end(self, wait_seconds: float = 0.0) -> None:
+        """
+        Let the threads finish what waits, close their connections and end; wait for them so long.
 
-    def _work(self) -> None:
+        The next job starts new ones.
+        """
+        crew, self._crew = self._crew, _Crew()
+        with crew.ready:
+            crew.jobs.extend([None] * len(crew.threads))
+            crew.ready.notify_all()
+        deadline = time.monotonic() + wait_seconds
+        for thread in crew.threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self, crew: "_Crew") -> None:
         rested_at = time.monotonic()
         while True:
-            with self._ready:
-                self._idle += 1
-                while not self._jobs:
-                    self._ready.wait()
-                self._idle -= 1
-                job = self._jobs.popleft()
-            self._look_after(time.monotonic() - rested_at)
+            with crew.ready:
+                crew.idle += 1
+                while not crew.jobs:
+                    crew.ready.wait()
+                crew.idle -= 1
+                job = crew.jobs.popleft()
             if job is None:
                 connections.close_all()
                 return
+            self._look_after(time.monotonic() - rested_at)
             try:
                 job()
             except BaseException:

@@ -85,7 +85,7 @@ def main() -> int:
                 with fixture_server(Path(temporary) / "site", output / "server.log") as url:
                     run_suite(command, url, output)
             return verdict(output)
-    except CannotRun as problem:
+    except (CannotRun, OSError) as problem:
         print(f"conformance: {problem}", file=sys.stderr)
         return 2
 

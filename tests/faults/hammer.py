@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from .histories import Race
 
 PROCESSES = 8
-#: Tasks that are prepared, raced and looked at in one go: few enough that no lease ends by itself meanwhile.
-BATCH = 25
 _BARRIER_SECONDS = 60
 _STOP_SECONDS = 5
 #: Half of the starts are spread over so long, since operations that start together do not always meet.
@@ -76,16 +77,17 @@ class Hammer:
                 process.join()
             process.close()
 
-    def run(self, race: str, parties: int, times: int, *, together: bool = True) -> Report:
+    def run(self, race: "Race", times: int, *, together: bool = True) -> Report:
         """Race so often, with a process for each of the operations; without ``together`` they take turns."""
         report = Report()
+        parties = len(race.operations)
         while times > 0:
-            states = self._ask(0, "prepare", race, min(times, BATCH))
+            states = self._ask(0, "prepare", race.name, min(times, race.batch))
             times -= len(states)
             for index in range(parties):
-                self._send(index, "race", race, parties, states, together)
+                self._send(index, "race", race.name, states, together)
             returned = [self._receive(index) for index in range(parties)]
-            violations, histories = self._ask(0, "look", race, states, list(zip(*returned, strict=True)))
+            violations, histories = self._ask(0, "look", race.name, states, list(zip(*returned, strict=True)))
             report.violations += violations
             report.histories.update(histories)
         return report
@@ -165,10 +167,10 @@ class _Process:
             made.append({**state, "seen": self._events(state["ref"])})
         return made
 
-    def race(self, race: str, parties: int, states: list[Any], together: bool) -> list[tuple[Any, int]]:
+    def race(self, name: str, states: list[Any], together: bool) -> list[tuple[Any, int]]:
         """This process's operation on each of the tasks: what it returned, and how often the doorbell rang."""
-        operation = self._races[race].operations[self._index]
-        arm = self._races[race].arm
+        race = self._races[name]
+        operation, arm, parties = race.operations[self._index], race.arm, len(race.operations)
         barrier = self._barriers[parties]
         returned = []
         for number, state in enumerate(states):

@@ -69,6 +69,9 @@ class Race:
     histories: frozenset[History]
     #: Called with the state right before the start.
     arm: Callable[[State], None] | None = None
+    #: Tasks that are prepared, raced and looked at in one go: few enough that no lease ends by itself meanwhile,
+    #: and one where a later race could still change what this one left.
+    batch: int = 25
     summary: Callable[[Returned], Returned] = as_told
     further: Check = nothing_more
 

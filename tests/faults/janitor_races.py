@@ -42,10 +42,9 @@ def _ttl_histories() -> list[History]:
     histories = []
     for lost, gone in product((False, True), repeat=2):
         events = (*(["leg_lost"] if lost else []), "ttl", *(["expired"] if gone else []))
-        counts = {(0, 0): [(0, 0)], (0, 1): [(0, 1), (1, 0)], (1, 1): [(1, 1), (0, 2), (2, 0)]}
         pair = EXPIRED if gone else QUEUED if lost else RUNNING
-        found = counts[0, lost + gone] if lost + gone < 2 else counts[1, 1]
-        histories += [History((*count, True), pair, events, int(lost)) for count in found]
+        counts = ((first, lost + gone - first) for first in range(lost + gone + 1))
+        histories += [History((*count, True), pair, events, int(lost)) for count in counts]
     return histories
 
 
@@ -101,6 +100,7 @@ JANITOR_RACES: dict[str, Race] = {
             do.set_ttl(1),
             _ttl_histories(),
             arm=do.lapse,
+            batch=1,
         ),
         _race(
             "an answer after the end",
