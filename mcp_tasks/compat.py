@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import OperationalError, connections, transaction
 from django.db.models import QuerySet, sql
-from django.db.utils import DatabaseError, IntegrityError
+from django.db.utils import IntegrityError
 
 _RETRY_SQLSTATES = {"40001", "40P01"}
 _RETRY_MYSQL = {1213, 1205, 1020}
@@ -53,7 +53,7 @@ def skips_locked(using: str) -> bool:
     return bool(connections[using].features.has_select_for_update_skip_locked)
 
 
-def is_conflict(error: DatabaseError) -> bool:
+def is_conflict(error: Exception) -> bool:
     """Whether a whole transaction that failed so may simply be run again."""
     if isinstance(error, IntegrityError):
         return "idem_hash" in str(error)

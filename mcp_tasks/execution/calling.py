@@ -88,11 +88,18 @@ def call(tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: st
     return _ending(lambda: _to_ending(run(tool.function, values, locale), tool, context), tool.name)
 
 
-def call_method(name: str, function: Callable[..., Any], params: dict[str, Json], context: TaskContext) -> Ending:
+def call_method(
+    name: str,
+    function: Callable[..., Any],
+    params: dict[str, Json],
+    context: TaskContext,
+    *,
+    locale: str | None = None,
+) -> Ending:
     """The same for a further MCP method of a host project, whose result is an object as it is."""
 
     def work() -> Ending:
-        value = run(function, {"params": params, "context": context}, None)
+        value = run(function, {"params": params, "context": context}, locale)
         if isinstance(value, InputRequired):
             return _asked(value, context)
         if not isinstance(value, dict):
@@ -106,11 +113,12 @@ def run(function: Callable[..., Any], values: dict[str, Any], locale: str | None
     """Call a function in an empty context: nothing of the previous task of this thread is left in it."""
 
     def inside() -> Any:
-        with translation.override(locale):
-            if inspect.iscoroutinefunction(function):
-                return async_to_sync(function)(**values)
-            value = function(**values)
-            return async_to_sync(_await)(value) if inspect.isawaitable(value) else value
+        if locale is not None:
+            translation.activate(locale)  # for this context only
+        if inspect.iscoroutinefunction(function):
+            return async_to_sync(function)(**values)
+        value = function(**values)
+        return async_to_sync(_await)(value) if inspect.isawaitable(value) else value
 
     return contextvars.Context().run(inside)
 

@@ -60,9 +60,9 @@ class Worker:
         """
         self._stopping.set()
         self._bell.set()
-        with self._claiming:
-            pass  # a claim under way is a leg from here on
         deadline = time.monotonic() + seconds
+        if self._claiming.acquire(timeout=seconds):
+            self._claiming.release()  # a claim that was under way is a leg by now
         free = 0
         while free < self._slots and time.monotonic() < deadline:
             running.stop_all(SHUTDOWN)  # again each time: a leg that was just claimed registers itself late

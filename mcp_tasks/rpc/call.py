@@ -69,6 +69,8 @@ class ToolCall:
     answers: mrtr.Answers
     may_be_task: bool
     token: CancellationToken = field(default_factory=CancellationToken)
+    #: Of the request's thread; the handler may run on another.
+    locale: str | None = field(default_factory=translation.get_language)
 
 
 @ours("tools/call")
@@ -100,7 +102,7 @@ def call_tool(request: Request) -> Response:
     made = ToolCall(request, tool, arguments, values, answers, may_be_task)
     if may_be_task and not tool.inline_first:
         return _created(made, _create(made))
-    return Work(lambda emit: _run_inline(made, emit), made.token, "progressToken" in request.meta)
+    return Work(lambda emit: _run_inline(made, emit), made.token, "progressToken" in request.meta, request.is_legacy)
 
 
 def _check_param_headers(request: Request, tool: Tool, arguments: dict[str, Json]) -> None:
@@ -142,7 +144,7 @@ def _run_inline(made: ToolCall, emit: Emit) -> Reply:
         recorded=made.answers.recorded,
         given=made.answers.given,
     )
-    match call(tool, context, made.values, locale=translation.get_language()):
+    match call(tool, context, made.values, locale=made.locale):
         case Finished() as ending:
             return complete(request, _for_era(ending.result, request))
         case Failed() as ending:
@@ -221,7 +223,7 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
                 "scopes": sorted(request.caller.scopes),
                 "capabilities": request.capabilities,
                 "meta": request.meta,
-                "locale": translation.get_language(),
+                "locale": made.locale,
                 "recorded": {key: [item.answer, item.request_hash] for key, item in made.answers.recorded.items()},
                 "given": made.answers.given,
             },

@@ -2,6 +2,8 @@
 
 import logging
 
+from django.utils import translation
+
 from ..execution.calling import Asked, Failed, Finished, call_method
 from ..protocol.errors import internal_error
 from ..tools.cancellation import CancellationToken
@@ -16,15 +18,15 @@ logger = logging.getLogger("mcp_tasks.rpc")
 
 def run_method(method: Method, request: Request) -> Work:
     """A host project's method, on a thread of its own like any handler."""
-    token = CancellationToken()
+    token, locale = CancellationToken(), translation.get_language()
 
     def work(emit: Emit) -> Reply:
-        return guarded(request, lambda: _run(method, request, token, emit))
+        return guarded(request, lambda: _run(method, request, token, locale, emit))
 
-    return Work(work, token, "progressToken" in request.meta)
+    return Work(work, token, "progressToken" in request.meta, request.is_legacy)
 
 
-def _run(method: Method, request: Request, token: CancellationToken, emit: Emit) -> Reply:
+def _run(method: Method, request: Request, token: CancellationToken, locale: str | None, emit: Emit) -> Reply:
     assert method.function is not None
     asks = method.traits.asks and not request.is_legacy
     answers = mrtr.answers_of(request) if asks else mrtr.Answers()
@@ -42,7 +44,7 @@ def _run(method: Method, request: Request, token: CancellationToken, emit: Emit)
         recorded=answers.recorded,
         given=answers.given,
     )
-    ending = call_method(method.name, method.function, request.params, context)
+    ending = call_method(method.name, method.function, request.params, context, locale=locale)
     if isinstance(ending, Finished) and not ending.raised:
         hints = {"ttlMs": 0, "cacheScope": "private"} if method.traits.cacheable and not request.is_legacy else {}
         return complete(request, {**hints, **ending.result})

@@ -17,7 +17,7 @@ from .caller import Caller
 logger = logging.getLogger("mcp_tasks.rpc")
 
 #: Sends a notification (its JSON text) on the response stream of the request.
-Emit = Callable[[str], None]
+Emit = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,15 @@ class Work:
     """
     An answer that a handler must produce, on a thread that serves nothing else meanwhile.
 
-    ``run`` never raises. ``token`` is raised when the client goes away. ``emits``: it may send notifications
-    first, so the transport may want to stream.
+    ``run`` never raises. ``token`` is raised when the client goes away, unless ``outlives_client``: in the older
+    era a lost connection is no cancellation. ``emits``: it may send notifications first, so the transport may
+    want to stream.
     """
 
     run: Callable[[Emit], Reply]
     token: CancellationToken
     emits: bool
+    outlives_client: bool = False
 
 
 Response = Reply | Work

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import DatabaseError, connections, router, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, router, transaction
 from django.db.models import (
     BigIntegerField,
     BooleanField,
@@ -63,19 +63,45 @@ def transact(operation: Callable[[str], T], *, durable: bool = True) -> T:
     connection = connections[using]
     conflicts = stale = 0
     while True:
-        nested = connection.in_atomic_block
+        nested, decided = connection.in_atomic_block, False
         try:
             with transaction.atomic(using=using, durable=durable):
-                return operation(using)
+                result = operation(using)
+                decided = True
+            return result
         except Stale:
             stale += 1
             if stale >= _STALE_TRIES:
                 raise
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             conflicts += 1
-            if nested or conflicts >= _TRIES or not compat.is_conflict(error):
+            # A connection that was lost before the commit took nothing with it; during it, nobody knows.
+            again = compat.is_conflict(error) or (not decided and _was_lost(using, error))
+            if nested or conflicts >= _TRIES or not again:
                 raise
             time.sleep(random.uniform(0.5, 1.0) * 0.01 * 2 ** min(conflicts, 6))  # noqa: S311 - jitter, no secret
+
+
+def read(operation: Callable[[str], T]) -> T:
+    """Run a single read, once more on a new connection where the old one turned out to be lost."""
+    using = database()
+    try:
+        return operation(using)
+    except (DatabaseError, InterfaceError) as error:
+        if connections[using].in_atomic_block or not _was_lost(using, error):
+            raise
+        return operation(using)
+
+
+def _was_lost(using: str, error: Exception) -> bool:
+    """Whether the server is gone at the other end; then the connection is closed, and the next use opens another."""
+    connection = connections[using]
+    if not isinstance(error, (OperationalError, InterfaceError)) or connection.vendor == "sqlite":
+        return False
+    if connection.connection is not None and connection.is_usable():
+        return False
+    connection.close()
+    return True
 
 
 def rows(using: str) -> Any:

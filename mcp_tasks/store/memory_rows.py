@@ -182,7 +182,6 @@ class Row:
     def start_leg(self, holder: str, now: datetime) -> None:
         """Hand out the next leg under a fresh lease."""
         self.phase, self.leg, self.attempts = RUNNING, self.leg + 1, self.attempts + 1
-        self.deliveries, self.not_before = 0, None
         self.started_at = self.started_at or now
         self.lease_holder = holder[:100] or None
         self.renew(now)
@@ -200,7 +199,7 @@ class Row:
 
     def park(self) -> None:
         """No leg any more, until the questions are answered; the timer is the earliest deadline."""
-        self.phase, self.not_before, self.lease_holder = PARKED, None, None
+        self.phase, self.lease_holder = PARKED, None
         self.set_alarm()
 
     def set_alarm(self) -> None:

@@ -1,7 +1,8 @@
 """Everything that only looks: resolve, presence, snapshots, questions, what a leg works with."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 from django.db import connections
@@ -10,10 +11,11 @@ from ..lifecycle import ANSWERED, OUTSTANDING
 from ..models import TaskInput
 from ..protocol.codec import Json, loads
 from ..protocol.tasks import is_task_id
+from ..querysets import TaskQuerySet
 from ..tools.cancellation import CANCELLED, EXPIRED, CancellationToken, token_for
 from ..tools.context import RecordedAnswer
 from .base import TaskStore
-from .locking import database, is_gone, refused, rows
+from .locking import database, is_gone, read, refused, rows
 from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot, to_view
 from .types import (
     Expired,
@@ -43,21 +45,17 @@ class Reading(TaskStore):
         ref, key = ref_of(task_id), owner_key(owner)
         columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("tool",)
         # The owner stands in the WHERE: a stranger's large row is never fetched, which would show in the time.
-        found = rows(database()).owned_by(key).filter(pk=ref)
-        row = found.annotate(is_gone=is_gone()).values(*columns, "is_gone").first()
+        row = _first(ref, *columns, "is_gone", within=lambda found: found.owned_by(key).annotate(is_gone=is_gone()))
         if row is None:
-            if rows(database()).filter(pk=ref).exists():
-                access_logger.warning(
-                    "a caller asked for a task of another owner",
-                    extra={"event": "access_refused", "reason": "owner", "ref": str(ref)},
-                )
+            self._log_denial(ref)
             return Missing()
         if row["is_gone"]:
             return Expired(ref, key)
         return Present(ref, key, row["tool"], to_snapshot(row) if payload else None)
 
     def task_presence(self, ref: UUID) -> Present | Expired | Missing:
-        row = rows(database()).filter(pk=ref).annotate(is_gone=is_gone()).values("owner_key", "tool", "is_gone").first()
+        columns = ("owner_key", "tool", "is_gone")
+        row = _first(ref, *columns, within=lambda found: found.annotate(is_gone=is_gone()))
         if row is None:
             return Missing()
         if row["is_gone"]:
@@ -65,12 +63,20 @@ class Reading(TaskStore):
         return Present(ref, row["owner_key"], row["tool"])
 
     def get_task(self, ref: UUID) -> TaskView | None:
-        row = rows(database()).present().filter(pk=ref).values(*VIEW_COLUMNS).first()
+        row = _first(ref, *VIEW_COLUMNS, within=TaskQuerySet.present)
         return None if row is None else to_view(row)
 
     def get_task_result(self, ref: UUID) -> TaskSnapshot | None:
-        row = rows(database()).present().filter(pk=ref).values(*VIEW_COLUMNS, *PAYLOAD_COLUMNS).first()
+        row = _first(ref, *VIEW_COLUMNS, *PAYLOAD_COLUMNS, within=TaskQuerySet.present)
         return None if row is None else to_snapshot(row)
+
+    def _log_denial(self, ref: UUID) -> None:
+        """A foreign task is logged; to the caller it is exactly a missing one."""
+        if read(lambda using: rows(using).filter(pk=ref).exists()):
+            access_logger.warning(
+                "a caller asked for a task of another owner",
+                extra={"event": "access_refused", "reason": "owner", "ref": str(ref)},
+            )
 
     def list_tasks(self, *, status: str | None = None) -> Iterator[TaskView]:
         found = rows(database()).present().order_by("ref").values(*VIEW_COLUMNS)
@@ -85,7 +91,7 @@ class Reading(TaskStore):
             last = batch[-1]["ref"]
 
     def outstanding_input_requests(self, ref: UUID) -> Requests | None:
-        row = rows(database()).present().filter(pk=ref).values("asks_json").first()
+        row = _first(ref, "asks_json", within=TaskQuerySet.present)
         if row is None:
             return None
         return {} if row["asks_json"] is None else loads(row["asks_json"])
@@ -121,6 +127,16 @@ class Reading(TaskStore):
         connection = connections[database()]
         if not connection.in_atomic_block:
             connection.close()
+
+
+def _first(ref: UUID, *columns: str, within: Callable[[TaskQuerySet], TaskQuerySet]) -> dict[str, Any] | None:
+    """One row's columns, or None where it is not within what the caller may see."""
+
+    def look(using: str) -> dict[str, Any] | None:
+        row: dict[str, Any] | None = within(rows(using).filter(pk=ref)).values(*columns).first()
+        return row
+
+    return read(look)
 
 
 def _answers(using: str, ref: UUID) -> dict[str, RecordedAnswer]:

@@ -42,6 +42,7 @@ logger = logging.getLogger("mcp_tasks.janitor")
 
 LOST = internal_error("The process that ran this task was lost, and the tool may not be run again")
 
+_OVERDUE_BATCH = 1000  # row by row; the next pass takes the rest
 _REDELIVERIES = 4  # doublings until the limit is reached
 
 
@@ -113,7 +114,7 @@ class Sweep(Reading):
         return SweepReport(redelivered=in_batches(lambda using: _due(using, QUEUED), step))
 
     def answer_overdue(self) -> SweepReport:
-        refs = list(_due(database(), PARKED).values_list("pk", flat=True))
+        refs = list(_due(database(), PARKED).values_list("pk", flat=True)[:_OVERDUE_BATCH])
         return SweepReport(timed_out=sum(transact(partial(_time_out, ref=ref)) for ref in refs))
 
 

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, TypeVar, cast, overload
 
 import mcp_types
@@ -22,6 +23,7 @@ from .schemas import Signature, SignatureProblem
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ARGUMENT_ERRORS = 5
 _MODES = ("optional", "required", "never")
 
 
@@ -91,11 +93,12 @@ class Tool:
     def argument_problem(self, arguments: dict[str, Json]) -> str | None:
         """What is wrong with the arguments by the published schema, as a text that lets a model correct itself."""
         assert self.input_validator is not None
-        errors = sorted(self.input_validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.path])
+        found = islice(self.input_validator.iter_errors(arguments), _ARGUMENT_ERRORS)  # a caller may send a million
+        errors = sorted(found, key=lambda error: [str(part) for part in error.path])
         if not errors:
             return None
         lines = []
-        for error in errors[:5]:
+        for error in errors:
             where = ".".join(str(part) for part in error.path)
             lines.append(f"{where}: {error.message[:200]}" if where else error.message[:200])
         return "Invalid arguments: " + "; ".join(lines)

@@ -118,7 +118,10 @@ def _check_origin(request: HttpRequest) -> Refused | None:
 
 
 def _same_origin(origin: str, scheme: str, host: str) -> bool:
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     default = {"http": ":80", "https": ":443"}
     mine = host.lower().removesuffix(default.get(scheme, ""))
     return parts.scheme in default and parts.netloc.lower().removesuffix(default[parts.scheme]) == mine

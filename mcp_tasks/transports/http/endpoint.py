@@ -47,19 +47,23 @@ async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
         body = await _read(scope, receive_message)
     except Disconnected:
         return
-    headers = _headers(scope)
-    request = ASGIRequest(dict(scope), BytesIO(b""))
-    try:
-        received = await on_thread(lanes, lambda: receive(request, body, headers))
-    except Busy:
-        received = TOO_BUSY
     out = Response(send)
-    if isinstance(received, Refused):
-        await out.refuse(received)
+    try:
+        request = ASGIRequest(dict(scope), BytesIO(b""))
+    except UnicodeDecodeError:
+        await out.refuse(Refused(400, "The query string is not UTF-8"))
         return
+    headers = _headers(scope)
+    # From here on, not from the answer on: a client may leave while its task is made.
     gone = asyncio.ensure_future(_until_gone(receive_message))
     try:
-        if isinstance(received.response, Work):
+        try:
+            received = await on_thread(lanes, lambda: receive(request, body, headers))
+        except Busy:
+            received = TOO_BUSY
+        if isinstance(received, Refused):
+            await out.refuse(received)
+        elif isinstance(received.response, Work):
             await _work(received.response, received.accepted, out, gone)
         elif gone.done() and received.response.created is not None:
             abandon(received.response)

@@ -18,16 +18,22 @@ def accepted(header: str | None) -> Accepted:
     """Read an Accept header: quality first, then order. An absent one accepts everything."""
     if header is None or not header.strip():
         return Accepted(True, True, False)
-    best: dict[str, tuple[float, int]] = {}
+    ranges = []
     for place, entry in enumerate(header.split(",")):
         media_type, *parameters = (part.strip().lower() for part in entry.split(";"))
-        quality = _quality(parameters)
-        for offered in (JSON, EVENT_STREAM):
-            if media_type in (offered, offered.split("/")[0] + "/*", "*/*") and quality > 0:
-                best[offered] = max(best.get(offered, (0.0, 0)), (quality, -place))
-    json, stream = best.get(JSON), best.get(EVENT_STREAM)
+        ranges.append((media_type, _quality(parameters), -place))
+    json, stream = _preference(JSON, ranges), _preference(EVENT_STREAM, ranges)
     prefers = stream is not None and (json is None or stream > json)
     return Accepted(json is not None, stream is not None, prefers)
+
+
+def _preference(offered: str, ranges: list[tuple[str, float, int]]) -> tuple[float, int] | None:
+    """How much a form is wanted, None where it is not: the most specific range that names it decides (RFC 9110)."""
+    for media_range in (offered, offered.split("/")[0] + "/*", "*/*"):
+        named = [(quality, place) for name, quality, place in ranges if name == media_range]
+        if named:
+            return max(named) if max(named)[0] > 0 else None
+    return None
 
 
 def _quality(parameters: list[str]) -> float:

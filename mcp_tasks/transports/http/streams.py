@@ -68,7 +68,8 @@ class Feed:
         with self._ready:
             self._left = True
             unseen = [item for item in self._items if isinstance(item, Reply)]
-        self._work.token.raise_(DISCONNECTED)
+        if not self._work.outlives_client:
+            self._work.token.raise_(DISCONNECTED)
         for reply in unseen:
             abandon(reply)
 
@@ -95,15 +96,14 @@ class Feed:
 
     def _run(self) -> None:
         reply = self._work.run(self._put)
-        with self._ready:
-            left = self._left
-        if left:
+        if not self._put(reply):
             abandon(reply)
-        else:
-            self._put(reply)
 
-    def _put(self, item: str | Reply) -> None:
+    def _put(self, item: str | Reply) -> bool:
+        """Hand an item to the reader; False when the reader is gone."""
         with self._ready:
+            if self._left:
+                return False
             self._items.append(item)
             self._ready.notify()
             wake = self._wake
@@ -112,6 +112,7 @@ class Feed:
                 wake()
             except RuntimeError:
                 pass  # the loop has ended
+        return True
 
 
 def abandon(reply: Reply) -> None:

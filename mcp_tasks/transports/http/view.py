@@ -50,7 +50,8 @@ def _read(request: HttpRequest) -> bytes | None:
     limit = body_limit()
     if limit is None:
         return request.read()
-    if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
+    declared = str(request.META.get("CONTENT_LENGTH") or "")
+    if declared.isdecimal() and int(declared) > limit:
         return None
     body = request.read(limit + 1)
     return None if len(body) > limit else body
