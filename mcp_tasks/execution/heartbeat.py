@@ -15,7 +15,8 @@ from django.db import connections
 from .. import conf
 from ..store.base import TaskStore
 from ..store.legs import STOP_REASONS
-from ..tools.cancellation import LEASE_LOST
+from ..store.types import Outcome
+from ..tools.cancellation import LEASE_LOST, raise_token
 from . import running
 from .running import Progress, RunningLeg
 from .threads import process_is_ending
@@ -104,7 +105,7 @@ class Heartbeat:
         if outcome:
             leg.renewed_at = now
         else:
-            leg.token.raise_(STOP_REASONS.get(outcome.why, LEASE_LOST))
+            _stop(leg, outcome)
 
     def _write(self, store: TaskStore, leg: RunningLeg, now: float) -> None:
         with self._wake:
@@ -113,7 +114,15 @@ class Heartbeat:
         leg.progress_at = now
         outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)
         if not outcome and outcome.why != "unchanged":
-            leg.token.raise_(STOP_REASONS.get(outcome.why, LEASE_LOST))
+            _stop(leg, outcome)
+
+
+def _stop(leg: RunningLeg, outcome: Outcome) -> None:
+    """Tell the leg why it lost its task; what ended the task concerns every holder of its token."""
+    reason = STOP_REASONS.get(outcome.why, LEASE_LOST)
+    if reason != LEASE_LOST:
+        raise_token(leg.ref, reason)
+    leg.token.raise_(reason)
 
 
 heartbeat = Heartbeat()

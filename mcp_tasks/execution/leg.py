@@ -39,7 +39,7 @@ def run_leg(store: TaskStore, claim: Claim) -> None:
     if tool is None or tool.problems:
         _insist(lambda: store.fail_task(claim.ref, _unavailable(claim.tool), leg=claim.leg))
         return
-    leg = RunningLeg(claim.ref, claim.leg, resume.token)
+    leg = RunningLeg(claim.ref, claim.leg, resume.token.child())
     heartbeat.watch(store, leg)
     try:
         ending = _call(store, tool, resume, leg)
@@ -72,7 +72,7 @@ def context_of(store: TaskStore, tool: Tool, resume: ResumeContext, leg: Running
     if resume.owner_key is not None:
         owner = OwnerIdentity(resume.owner_key, resume.owner_label or "")
     return TaskContext(
-        token=resume.token,
+        token=leg.token,
         abilities=Abilities(
             report=report,
             set_ttl=lambda ttl_ms: store.set_ttl(resume.ref, ttl_ms, leg=resume.leg),

@@ -19,7 +19,11 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class RunningLeg:
-    """One leg in this process. ``renewed_at`` is the monotonic instant before the last heartbeat that counted."""
+    """
+    One leg in this process, with a token of its own.
+
+    ``renewed_at`` is the monotonic instant before the last heartbeat that counted.
+    """
 
     ref: UUID
     leg: int

@@ -27,7 +27,7 @@ from ..protocol.tasks import WORKING
 from ..querysets import TaskQuerySet
 from . import rules
 from .effects import Effect
-from .locking import is_gone, lock, record, rows, transact
+from .locking import absent, is_gone, lock, record, rows, transact
 from .reading import Reading
 from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot
 from .types import (
@@ -109,7 +109,7 @@ class Creation(Reading):
     def discard_task(self, ref: UUID) -> bool:
         def operation(using: str) -> bool:
             row = lock(using, ref)
-            if row is None or row.phase != QUEUED or row.leg != 0:
+            if row is None or absent(row) or row.phase != QUEUED or row.leg != 0:
                 return False
             row.events.using(using).all()._raw_delete(using)
             row.inputs.using(using).all()._raw_delete(using)

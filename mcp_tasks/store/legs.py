@@ -4,7 +4,7 @@ from functools import partial
 from uuid import UUID
 
 from django.db.models import F, Q
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Greatest
 
 from .. import compat, conf
 from ..dbtime import DbNow, after
@@ -64,7 +64,9 @@ class Legs(Reading):
 
     def release(self, ref: UUID, leg: int) -> Outcome:
         return transact(
-            lambda using: _requeue(self, using, ref, leg, "released", Q(max_attempts__gt=1), attempts=F("attempts") - 1)
+            lambda using: _requeue(
+                self, using, ref, leg, "released", Q(max_attempts__gt=1), attempts=Greatest(F("attempts") - 1, 0)
+            )
         )
 
     def retry(self, ref: UUID, leg: int, *, after_seconds: float) -> Outcome:

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import F, Q
 
 from .. import compat, conf
-from ..dbtime import DbNow, after
+from ..dbtime import DbNow, after, moved
 from ..lifecycle import (
     DONE,
     EXPIRED,
@@ -113,7 +113,9 @@ class Outcomes(Reading):
         try:
             text = rules.limited("result", dumps(result))
         except RetentionLimitExceeded:
-            self.fail_task(ref, rules.oversized("result"), leg=leg, durable=durable)
+            outcome = self.fail_task(ref, rules.oversized("result"), leg=leg, durable=durable)
+            if not outcome:
+                return outcome
             raise
         values = {
             "status": COMPLETED,
@@ -151,7 +153,7 @@ class Outcomes(Reading):
         }
         detail = {"code": error.code}
         outcome = transact(lambda using: self._settle(using, ref, leg, kind, values, detail=detail), durable=durable)
-        if exceeded is not None:
+        if outcome and exceeded is not None:
             raise exceeded
         return outcome
 
@@ -163,13 +165,13 @@ class Outcomes(Reading):
         }
 
         def operation(using: str) -> bool:
-            token = cancellation.CANCELLED
-            if self._settle(using, ref, None, "cancelled", values, actor=actor, token=token):
-                return True
-            # Finished before: nothing of it changes, but whoever still works on it is told to stop.
-            rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh().update(cancel_requested_at=DbNow())
-            Effect(ref, token=token).after_commit(using)
-            return False
+            outcome = self._settle(using, ref, None, "cancelled", values, actor=actor)
+            if outcome.why == "terminal":
+                # Finished before: nothing of it changes, but whoever still works on it is told to stop.
+                finished = rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh()
+                finished.update(cancel_requested_at=DbNow())
+                Effect(ref, token=cancellation.CANCELLED).after_commit(using)
+            return bool(outcome)
 
         transact(operation)
         return self.get_task(ref)
@@ -184,7 +186,6 @@ class Outcomes(Reading):
         *,
         actor: str | None = None,
         detail: Detail | None = None,
-        token: str | None = None,
     ) -> Outcome:
         """One guarded UPDATE to a terminal status, then what hangs on it."""
         retention = conf.get_settings().RETENTION_SECONDS
@@ -206,8 +207,7 @@ class Outcomes(Reading):
             actor = "server" if leg is None else "worker"
         record(using, ref, kind, revision=revision, actor=actor, leg=leg, detail=detail)
         # An outcome from elsewhere stops whatever leg still runs here.
-        stop = token or (cancellation.CANCELLED if leg is None else None)
-        Effect(ref, revision, token=stop).after_commit(using)
+        Effect(ref, revision, token=cancellation.CANCELLED if leg is None else None).after_commit(using)
         return Outcome(True, "ok", revision)
 
 
@@ -228,7 +228,8 @@ def _same(name: str, value: Any) -> Q:
 
 def _ttl_columns(phase: str, ttl_ms: int | None, created_at: datetime) -> dict[str, Any]:
     if ttl_ms is None:
-        retention = after(conf.get_settings().RETENTION_SECONDS) if phase == DONE else None
-        return {"ttl_ms": None, "expires_at": None, "sweep_at": retention}
+        retention = timedelta(seconds=conf.get_settings().RETENTION_SECONDS)
+        sweep_at = moved("finished_at", retention) if phase == DONE else None
+        return {"ttl_ms": None, "expires_at": None, "sweep_at": sweep_at}
     expires_at = created_at + timedelta(milliseconds=ttl_ms)
     return {"ttl_ms": ttl_ms, "expires_at": expires_at, "sweep_at": expires_at}

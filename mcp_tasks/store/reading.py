@@ -97,6 +97,8 @@ class Reading(TaskStore):
         return {} if row["asks_json"] is None else loads(row["asks_json"])
 
     def input_responses(self, ref: UUID) -> dict[str, Json]:
+        if _first(ref, "ref", within=TaskQuerySet.present) is None:
+            return {}
         return {key: item.answer for key, item in _answers(database(), ref).items()}
 
     def resume_context(self, ref: UUID, leg: int | None = None) -> ResumeContext | None:

@@ -83,6 +83,8 @@ def _purge(using: str, refs: list[UUID]) -> int:
 
 def _delete(using: str, model: Any, refs: list[UUID]) -> int:
     """Without loading anything: there are no signals to send and no cascade beyond what is deleted here."""
+    if not refs:
+        return 0
     column = "pk__in" if model is Task else "task_id__in"
     deleted: int = model.objects.using(using).filter(**{column: refs})._raw_delete(using)
     return deleted

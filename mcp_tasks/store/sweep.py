@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, F, When
+from django.db.models import Case, F, SmallIntegerField, When
 
 from .. import compat, conf
 from ..dbtime import DbNow, after
@@ -28,7 +28,7 @@ from ..protocol.codec import dumps
 from ..protocol.errors import internal_error
 from ..protocol.tasks import FAILED, INPUT_REQUIRED, WORKING
 from ..querysets import VISIBLE, fresh
-from ..tools.cancellation import LEASE_LOST
+from ..tools.cancellation import CANCELLED
 from .base import TaskStore
 from .batches import in_batches, record_all
 from .effects import Effect
@@ -85,12 +85,11 @@ class Sweep(Reading):
             )
             record_all(using, "leg_lost", parked + queued)
             record_all(using, "failed", failed)
-            for ref, _, _ in parked + queued:
-                Effect(ref, token=LEASE_LOST).after_commit(using)
+            # No token for what will run again: it is the task's, and the lost leg's own heartbeat raises its own.
             for ref, _, _ in queued:
                 Effect(ref, enqueue=True).after_commit(using)
             for ref, revision, _ in failed:
-                Effect(ref, revision, token=LEASE_LOST).after_commit(using)
+                Effect(ref, revision, token=CANCELLED).after_commit(using)
             report.recovered += len(parked) + len(queued)
             report.failed += len(failed)
             return len(parked) + len(queued) + len(failed)
@@ -102,7 +101,11 @@ class Sweep(Reading):
         delays = [When(deliveries=n, then=after(REDELIVER_SECONDS * 2**n)) for n in range(_REDELIVERIES)]
         values = {
             "due_at": Case(*delays, default=after(REDELIVER_LIMIT_SECONDS)),
-            "deliveries": Case(When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1), default=F("deliveries")),
+            "deliveries": Case(
+                When(deliveries__lt=_REDELIVERIES, then=F("deliveries") + 1),
+                default=F("deliveries"),
+                output_field=SmallIntegerField(),
+            ),
         }
 
         def step(using: str, refs: list[UUID]) -> int:

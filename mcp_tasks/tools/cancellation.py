@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from uuid import UUID
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from asgiref.sync import sync_to_async
 
@@ -41,6 +41,7 @@ class CancellationToken:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._waiters: list[Callable[[], None]] = []
+        self._children: WeakSet[CancellationToken] = WeakSet()
         self._probe = probe
         self._probed_at = float("-inf")
         self.reason: str | None = None
@@ -103,6 +104,16 @@ class CancellationToken:
         self.observed = True
         return True
 
+    def child(self) -> "CancellationToken":
+        """A token of one leg: raised with this one, and by what concerns that leg alone (its lease, its process)."""
+        child = CancellationToken(self._probe)
+        with self._lock:
+            if not self._event.is_set():
+                self._children.add(child)
+                return child
+        child.raise_(self.reason or CANCELLED)
+        return child
+
     def raise_(self, reason: str) -> None:
         """Raise the token; the first reason stays."""
         with self._lock:
@@ -111,8 +122,11 @@ class CancellationToken:
             self.reason = reason
             self._event.set()
             waiters, self._waiters = self._waiters, []
+            children = list(self._children)
         for wake in waiters:
             wake()
+        for child in children:
+            child.raise_(reason)
 
     def _step(self, remaining: float | None) -> float | None:
         if self._probe is None or self.watched:
