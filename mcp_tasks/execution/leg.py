@@ -34,6 +34,7 @@ def run_leg(store: TaskStore, claim: Claim) -> None:
     """Run a claimed leg to its end. Whatever it writes is fenced; what came too late is dropped with one log line."""
     resume = store.resume_context(claim.ref, claim.leg)
     if resume is None:
+        store.let_go(claim.ref, claim.leg)  # cancelled or expired between the claim and here
         return
     tool = registry.get(claim.tool)
     if tool is None or tool.problems:

@@ -13,6 +13,7 @@ from mcp_tasks import DeferredTask, McpError, TaskContext, ToolError, tasks
 from mcp_tasks.execution import leg as leg_module
 from mcp_tasks.execution import running
 from mcp_tasks.execution.leg import run_leg
+from mcp_tasks.models import Task, TaskEvent
 from mcp_tasks.protocol.capabilities import NEEDS_TASKS
 from mcp_tasks.store import get_store
 from mcp_tasks.store.types import Claim, CreatedTask, Owner
@@ -222,8 +223,6 @@ def test_a_result_after_a_cancel_is_dropped_and_the_slot_let_go(
     assert snapshot(created).task.status == "cancelled"
     assert snapshot(created).result is None
     assert [record.event for record in caplog.records if hasattr(record, "event")] == ["late_result"]
-    from mcp_tasks.models import Task, TaskEvent
-
     assert Task.objects.get(pk=created.ref).lease_holder is None
     assert list(TaskEvent.objects.filter(task_id=created.ref).values_list("kind", flat=True))[-1] == "let_go"
 
@@ -361,6 +360,16 @@ def test_a_cancel_reaches_the_token_of_a_leg_in_this_process(mcp_tools: Tools) -
     run_until_idle()
     assert reasons == [CANCELLED]
     assert snapshot(created).task.status == "cancelled"
+
+
+def test_a_task_that_is_cancelled_right_after_its_claim_is_let_go(mcp_tools: Tools) -> None:
+    mcp_tools(name="never_run")(lambda: pytest.fail("the handler ran"))
+    created = create("never_run")
+    claimed = get_store().claim(created.ref, holder="host:1")
+    assert claimed is not None
+    get_store().cancel_task(created.ref)
+    run_leg(get_store(), claimed)
+    assert Task.objects.get(pk=created.ref).lease_holder is None
 
 
 def test_nothing_of_a_leg_stays_registered_after_it(mcp_tools: Tools) -> None:
