@@ -39,7 +39,9 @@ class Heartbeat:
 
     def watch(self, store: TaskStore, leg: RunningLeg) -> None:
         """Renew this leg from now on, until ``forget``."""
-        leg.beat_at = time.monotonic() + conf.get_settings().HEARTBEAT_SECONDS
+        now = time.monotonic()
+        leg.beat_at = now + conf.get_settings().HEARTBEAT_SECONDS
+        _fence(leg, now)
         running.add(leg)
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -96,14 +98,12 @@ class Heartbeat:
                 connection.close_if_unusable_or_obsolete()
             leg.beat_at = min(leg.beat_at, now) + _RETRY_SECONDS
             leg.progress_at = now
-            if now - leg.renewed_at >= SELF_FENCE * conf.get_settings().LEASE_SECONDS:
-                leg.token.raise_(LEASE_LOST)
 
     def _renew(self, store: TaskStore, leg: RunningLeg, now: float) -> None:
         outcome = store.heartbeat(leg.ref, leg.leg)
         leg.beat_at = now + conf.get_settings().HEARTBEAT_SECONDS
         if outcome:
-            leg.renewed_at = now
+            _fence(leg, now)
         else:
             _stop(leg, outcome)
 
@@ -115,6 +115,11 @@ class Heartbeat:
         outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)
         if not outcome and outcome.why != "unchanged":
             _stop(leg, outcome)
+
+
+def _fence(leg: RunningLeg, renewed_at: float) -> None:
+    """Let the leg stop by itself before its lease can lapse; counted from before the renewal was sent."""
+    leg.token.fence(renewed_at + SELF_FENCE * conf.get_settings().LEASE_SECONDS)
 
 
 def _stop(leg: RunningLeg, outcome: Outcome) -> None:

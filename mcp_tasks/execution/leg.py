@@ -116,7 +116,9 @@ def _abandoned(store: TaskStore, claim: Claim, leg: RunningLeg, ending: Ending) 
     if leg.token.reason not in (SHUTDOWN, LEASE_LOST) or not leg.token.observed or isinstance(ending, Asked):
         return False
     if leg.token.reason == SHUTDOWN and claim.max_attempts > 1:
-        _insist(lambda: store.release(claim.ref, claim.leg))
+        released = _insist(lambda: store.release(claim.ref, claim.leg))
+        if not released:
+            store.let_go(claim.ref, claim.leg)  # the client cancelled meanwhile
     logger.info("a leg stopped before its end", extra={"event": "leg_stopped", "ref": str(claim.ref)})
     return True
 

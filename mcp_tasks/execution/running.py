@@ -1,8 +1,7 @@
 """The legs that run in this process: their tokens, and what the heartbeat knows of each."""
 
 import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from ..tools.cancellation import CancellationToken
@@ -19,16 +18,11 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class RunningLeg:
-    """
-    One leg in this process, with a token of its own.
-
-    ``renewed_at`` is the monotonic instant before the last heartbeat that counted.
-    """
+    """One leg in this process, with a token of its own. Instants are monotonic."""
 
     ref: UUID
     leg: int
     token: CancellationToken
-    renewed_at: float = field(default_factory=time.monotonic)
     beat_at: float = 0.0
     progress: Progress | None = None
     progress_at: float = float("-inf")

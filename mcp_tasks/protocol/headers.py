@@ -8,12 +8,15 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from .codec import Json
 
 ANNOTATION = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^`|~0-9A-Za-z]+")  # a header field name, without "_": WSGI cannot tell it from "-"
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_PLAIN = re.compile(r"[\t -~]*")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _MAX_SAFE = 2**53 - 1
 
 
@@ -22,8 +25,14 @@ class InvalidHeader(ValueError):
 
 
 def decode(value: str) -> str:
-    """The text that a header value stands for; raises InvalidHeader for base64 that does not round-trip."""
+    """
+    The text that a header value stands for.
+
+    Raises InvalidHeader for base64 that does not round-trip, and for characters that only base64 may carry.
+    """
     value = value.strip(" \t")
+    if not _PLAIN.fullmatch(value):
+        raise InvalidHeader("not visible ASCII; other texts travel as base64")
     match = _ENCODED.fullmatch(value)
     if match is None:
         return value
@@ -38,8 +47,7 @@ def decode(value: str) -> str:
 
 def encode(value: str) -> str:
     """The header value a client sends for a text: literal where it can, else base64."""
-    plain = all(char == "\t" or " " <= char <= "~" for char in value)
-    if plain and value == value.strip(" \t") and not _ENCODED.fullmatch(value):
+    if _PLAIN.fullmatch(value) and value == value.strip(" \t") and not _ENCODED.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode('ascii')}?="
 
@@ -49,10 +57,9 @@ def equals(argument: Json, value: str) -> bool:
     if isinstance(argument, bool):
         return value == ("true" if argument else "false")
     if isinstance(argument, (int, float)):
-        try:
-            return re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and float(value) == argument
-        except OverflowError:
+        if not _NUMBER.fullmatch(value):
             return False
+        return float(value) == argument if isinstance(argument, float) else Decimal(value) == argument
     return bool(value == argument)
 
 

@@ -17,6 +17,8 @@ from .codec import Json, JsonError, canonical, dumps, loads
 from .schemas import InvalidSchema, compile_schema
 
 _KEY = re.compile(r"[!-~]{1,128}")
+#: What a schema can say against members that it does not list.
+_CLOSING = ("additionalProperties", "unevaluatedProperties", "propertyNames", "maxProperties")
 
 
 class InvalidInputRequest(ValueError):
@@ -64,16 +66,16 @@ def _check_request(key: str, request: Json) -> dict[str, Json]:
         case _:
             raise InvalidInputRequest(f"{key}: {method!r} is no kind of input request")
     try:
-        text = canonical(dict(params))
+        plain = loads(dumps(dict(params)))
         if model is not None:
-            model.model_validate_json(text.replace("\\ud", "\\u0"))  # pydantic refuses surrogates; shape is all we ask
+            _validate(model, plain, strict=True)
     except (JsonError, ValidationError) as problem:
         raise InvalidInputRequest(f"{key}: {_first(problem)}") from None
     if model is mcp_types.ElicitRequestFormParams:
-        _check_form(key, params["requestedSchema"])
+        _check_form(key, plain["requestedSchema"])
     result: dict[str, Json] = {"method": method}
-    if params or method != "roots/list":
-        result["params"] = loads(dumps(dict(params)))
+    if plain or method != "roots/list":
+        result["params"] = plain
     return result
 
 
@@ -133,15 +135,21 @@ def _check_elicitation(key: str, params: Mapping[str, Json], answer: Mapping[str
 @lru_cache(maxsize=256)
 def _form_validator(schema: str) -> Draft202012Validator:
     """A form admits members beyond its schema, whatever the schema says of them."""
-    form = {name: value for name, value in loads(schema).items() if name != "additionalProperties"}
+    form = {name: value for name, value in loads(schema).items() if name not in _CLOSING}
     return compile_schema(form, formats=True)
 
 
 def _check_model(key: str, model: type[BaseModel], answer: Mapping[str, Json]) -> None:
     try:
-        model.model_validate_json(canonical(dict(answer)).replace("\\ud", "\\u0"))
+        _validate(model, dict(answer), strict=False)
     except (JsonError, ValidationError) as problem:
         raise InvalidAnswer(f"The answer to {key!r} has a wrong shape: {_first(problem)}") from None
+
+
+def _validate(model: type[BaseModel], value: Json, *, strict: bool) -> None:
+    """By the names of the wire. Without surrogates, which pydantic refuses: shape is all we ask."""
+    text = canonical(value).replace("\\ud", "\\u0")
+    model.model_validate_json(text, strict=strict, by_alias=True, by_name=False)
 
 
 def _first(problem: Exception) -> str:

@@ -102,7 +102,11 @@ def call_tool(request: Request) -> Response:
     made = ToolCall(request, tool, arguments, values, answers, may_be_task)
     if may_be_task and not tool.inline_first:
         return _created(made, _create(made))
-    return Work(lambda emit: _run_inline(made, emit), made.token, "progressToken" in request.meta, request.is_legacy)
+
+    def work(emit: Emit) -> Reply:
+        return guarded(request, lambda: _run_inline(made, emit))
+
+    return Work(work, made.token, "progressToken" in request.meta, request.is_legacy)
 
 
 def _check_param_headers(request: Request, tool: Tool, arguments: dict[str, Json]) -> None:

@@ -200,7 +200,8 @@ class MemoryTaskStore(MemoryOutcomes):
                 report.recovered += 1
             else:
                 row.error_json = dumps(rules.LEG_LOST.payload())
-                self._settle(change, row, FAILED, rules.LEG_LOST.message, leg=row.leg)
+                row.lease_holder = None
+                self._settle(change, row, FAILED, rules.LEG_LOST.message)
                 report.failed += 1
         return report
 

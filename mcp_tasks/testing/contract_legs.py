@@ -281,6 +281,22 @@ class LegsContract(ContractBase):
             assert store.let_go(leg.ref, leg.leg).why == "terminal"
         assert store.let_go(stranger(), 1).why == "gone"
 
+    @pytest.mark.parametrize("how", ["parked", "ended", "released", "retried"])
+    def test_a_leg_that_was_over_before_the_outcome_has_nothing_to_let_go(self, store: TaskStore, how: str) -> None:
+        leg = claimed(store, max_attempts=3)
+        if how in ("parked", "ended"):
+            asked = {"approval": question()}
+            assert store.require_input(leg.ref, asked, leg=leg.leg, live=how == "ended")
+        ends: dict[str, Callable[[], Outcome]] = {
+            "parked": lambda: Outcome(True),
+            "ended": lambda: store.end_leg(leg.ref, leg.leg),
+            "released": lambda: store.release(leg.ref, leg.leg),
+            "retried": lambda: store.retry(leg.ref, leg.leg, after_seconds=0),
+        }
+        assert ends[how]()
+        store.cancel_task(leg.ref)
+        assert store.let_go(leg.ref, leg.leg).why == "terminal"
+
     def test_a_leg_that_settled_its_task_itself_has_nothing_to_let_go(self, store: TaskStore) -> None:
         leg = claimed(store)
         store.complete_task(leg.ref, RESULT, leg=leg.leg)

@@ -49,6 +49,7 @@ class CancellationToken:
         self.observed = False
         #: Set while a leg runs, whose heartbeat watches the row.
         self.watched = False
+        self._fence_at = float("inf")
 
     @property
     def cancelled(self) -> bool:
@@ -64,6 +65,14 @@ class CancellationToken:
     def is_raised(self) -> bool:
         """The bare state, for the machinery: looks without counting as observed."""
         return self._event.is_set()
+
+    def fence(self, at: float) -> None:
+        """
+        Raise itself at this monotonic instant unless it is moved before: a lease that nobody could renew.
+
+        Needs no thread, so it also holds where the heartbeat hangs, or the whole process was frozen.
+        """
+        self._fence_at = at
 
     def raise_if_cancelled(self) -> None:
         """Raise TaskCancelled when the handler should stop."""
@@ -84,10 +93,11 @@ class CancellationToken:
         """The same in a coroutine; cancelling the coroutine leaves nothing behind."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
+        await self._ask_async()
         while not self._event.is_set():
             step = None if deadline is None else max(0.0, deadline - loop.time())
             if step == 0.0:
-                return self.cancelled
+                return False
             woken = asyncio.Event()
             waiter = _wake(loop, woken)
             with self._lock:
@@ -96,7 +106,7 @@ class CancellationToken:
                 if not self._event.is_set():
                     await asyncio.wait_for(woken.wait(), self._step(step))
             except TimeoutError:
-                await sync_to_async(self._ask)()
+                await self._ask_async()
             finally:
                 with self._lock:
                     if waiter in self._waiters:
@@ -129,20 +139,32 @@ class CancellationToken:
             child.raise_(reason)
 
     def _step(self, remaining: float | None) -> float | None:
-        if self._probe is None or self.watched:
-            return remaining
-        return _PROBE_SECONDS if remaining is None else min(remaining, _PROBE_SECONDS)
+        limits = [] if remaining is None else [remaining]
+        if self._fence_at != float("inf"):
+            limits.append(max(0.0, self._fence_at - time.monotonic()))
+        if self._probe is not None and not self.watched:
+            limits.append(_PROBE_SECONDS)
+        return min(limits, default=None)
 
     def _ask(self) -> None:
+        if time.monotonic() >= self._fence_at:
+            self.raise_(LEASE_LOST)
         if self._probe is None or self.watched or self._event.is_set():
             return
-        now = time.monotonic()
-        if now - self._probed_at < _PROBE_SECONDS:
-            return
-        self._probed_at = now
+        with self._lock:
+            now = time.monotonic()
+            if now - self._probed_at < _PROBE_SECONDS:
+                return
+            self._probed_at = now
         reason = self._probe()
         if reason is not None:
             self.raise_(reason)
+
+    async def _ask_async(self) -> None:
+        if self._probe is not None and not self.watched:
+            await sync_to_async(self._ask)()  # a probe may query, which an event loop may not
+        else:
+            self._ask()
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:

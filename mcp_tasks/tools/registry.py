@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeGuard, TypeVar, cast, overload
 
 import mcp_types
 from django.core.exceptions import ImproperlyConfigured
@@ -23,6 +23,7 @@ from .schemas import Signature, SignatureProblem
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PERMISSION = re.compile(r"\w+\.\S+")
 _ARGUMENT_ERRORS = 5
 _MODES = ("optional", "required", "never")
 
@@ -141,11 +142,7 @@ class Registry:
             seen.setdefault(tool.name, tool)
             found += [("E009", f"Tool {tool.name}: {problem}.") for problem in tool.problems]
             limit = None if conf.problems() else conf.get_settings().MAX_TTL_MS
-            if (
-                limit is not None
-                and not isinstance(tool.ttl_ms, _Unset)
-                and (tool.ttl_ms is None or tool.ttl_ms > limit)
-            ):
+            if limit is not None and (tool.ttl_ms is None or (_is_positive(tool.ttl_ms) and tool.ttl_ms > limit)):
                 found.append(("E009", f"Tool {tool.name}: ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({limit})."))
         return found
 
@@ -245,17 +242,19 @@ def build(
         strict_answers=strict_answers,
     )
     problems = made.problems
+    texts = {"name": name, "title": title, "description": description}
+    problems += [f"{key} must be a string" for key, text in texts.items() if not isinstance(text, (str, type(None)))]
     if not _NAME.fullmatch(made.name):
         problems.append("the name must be 1 to 64 letters, digits, '_', '.' or '-'")
     if task not in _MODES:
         problems.append(f"task must be one of {', '.join(_MODES)}, not {task!r}")
     if inline_first and task == "never":
         problems.append('inline_first needs a tool that may become a task, not task="never"')
-    if not isinstance(ttl_ms, (_Unset, type(None))) and (not isinstance(ttl_ms, int) or ttl_ms <= 0):
+    if not isinstance(ttl_ms, (_Unset, type(None))) and not _is_positive(ttl_ms):
         problems.append("ttl_ms must be a positive number of milliseconds, or None")
-    if poll_interval_ms is not None and (not isinstance(poll_interval_ms, int) or poll_interval_ms <= 0):
+    if poll_interval_ms is not None and not _is_positive(poll_interval_ms):
         problems.append("poll_interval_ms must be a positive number of milliseconds")
-    if permission is not None and (not isinstance(permission, str) or permission.count(".") < 1):
+    if permission is not None and not (isinstance(permission, str) and _PERMISSION.fullmatch(permission)):
         problems.append('permission must be a Django permission, "app_label.codename"')
     made.annotations = _annotations(annotations, problems)
     try:
@@ -264,6 +263,10 @@ def build(
     except (SignatureProblem, InvalidSchema, JsonError) as problem:
         problems.append(str(problem))
     return made
+
+
+def _is_positive(number: object) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool) and number > 0
 
 
 def _annotations(given: Any, problems: list[str]) -> dict[str, Json]:
@@ -283,18 +286,23 @@ def _annotations(given: Any, problems: list[str]) -> dict[str, Json]:
 
 def _schemas(made: Tool, given_input: Mapping[str, Json] | None, given_output: Mapping[str, Json] | None) -> None:
     assert made.signature is not None
-    if given_input is None:
-        made.input_schema = made.signature.input_schema()
-    else:
-        made.input_schema = loads(dumps(dict(given_input)))
-        names = set(made.input_schema.get("properties") or {})
-        if not made.signature.takes_any and names - set(made.signature.names):
-            raise InvalidSchema(f"the function does not take {', '.join(sorted(names - set(made.signature.names)))}")
+    made.input_schema = _plain(made.signature.input_schema() if given_input is None else given_input)
     if made.input_schema.get("type") != "object":
         raise InvalidSchema('the root of an input schema must have "type": "object"')
     made.input_validator = compile_schema(made.input_schema)
+    unknown = set(made.input_schema.get("properties", {})) - set(made.signature.names)
+    if given_input is not None and unknown and not made.signature.takes_any:
+        raise InvalidSchema(f"the function does not take {', '.join(sorted(unknown))}")
     made.problems.extend(annotation_problems(made.input_schema))
     made.headers = [(path, header) for path, header in annotated(made.input_schema) if isinstance(header, str)]
-    made.output_schema = made.signature.output_schema() if given_output is None else loads(dumps(dict(given_output)))
-    if made.output_schema is not None:
+    output = made.signature.output_schema() if given_output is None else given_output
+    if output is not None:
+        made.output_schema = _plain(output)
         made.output_validator = compile_schema(made.output_schema)
+
+
+def _plain(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """A schema as the JSON that clients will read: a default of infinity, for one, has no such form."""
+    if not isinstance(schema, Mapping):
+        raise InvalidSchema("a schema is given as an object")
+    return cast("dict[str, Json]", loads(dumps(dict(schema))))

@@ -1,15 +1,17 @@
 """From a function's signature to its JSON Schema, and from JSON arguments to what the function takes."""
 
 import inspect
+import types
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
-from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..protocol.codec import Json
 from .context import TaskContext
+
+T = TypeVar("T")
 
 _PREFIX = "arg_"  # a parameter may be called like an attribute of pydantic's models
 
@@ -33,40 +35,33 @@ class Signature:
     """What a tool's function takes: its arguments as a pydantic model, and the name of its context parameter."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        try:
-            hints = get_type_hints(function, include_extras=True)
-        except NameError as problem:
-            raise SignatureProblem(f"an annotation cannot be resolved: {problem}") from None
+        hints = _attempt(lambda: get_type_hints(function, include_extras=True), "an annotation cannot be resolved: ")
         self.context_name: str | None = None
         self.takes_any = False
         self.names: list[str] = []
         self.return_type = hints.get("return", Any)
         fields: dict[str, Any] = {}
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in _attempt(lambda: inspect.signature(function)).parameters.items():
             hint = hints.get(name, Any)
-            if hint is TaskContext or (name == "ctx" and hint is Any):
-                self.context_name = name
-                continue
+            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+                raise SignatureProblem(f"parameter {name} is positional; arguments come by name")
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self.takes_any = True
                 continue
-            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-                raise SignatureProblem(f"parameter {name} is positional; arguments come by name")
+            if _is_context(hint) or (name == "ctx" and hint is Any):
+                if self.context_name is not None:
+                    raise SignatureProblem(f"parameters {self.context_name} and {name} both take the context")
+                self.context_name = name
+                continue
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
             fields[_PREFIX + name] = (Annotated[hint, Field(alias=name)], default)
             self.names.append(name)
         config = ConfigDict(extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=False)
-        try:
-            self.model: type[BaseModel] = create_model(function.__name__, __config__=config, **fields)
-        except PydanticUserError as problem:
-            raise SignatureProblem(str(problem).splitlines()[0]) from None
+        self.model: type[BaseModel] = _attempt(lambda: create_model(function.__name__, __config__=config, **fields))
 
     def input_schema(self) -> dict[str, Json]:
         """JSON Schema 2020-12 of the arguments."""
-        try:
-            schema = self.model.model_json_schema(by_alias=True, schema_generator=_Schema)
-        except PydanticUserError as problem:
-            raise SignatureProblem(str(problem).splitlines()[0]) from None
+        schema = _attempt(lambda: self.model.model_json_schema(by_alias=True, schema_generator=_Schema))
         schema.pop("title", None)
         if not self.names and not self.takes_any:
             return {"type": "object", "additionalProperties": False}
@@ -76,8 +71,10 @@ class Signature:
         """The schema of a return type that is an object by itself; None for text, blocks and untyped dicts."""
         if not _is_object(self.return_type):
             return None
-        schema = TypeAdapter(self.return_type).json_schema(
-            by_alias=True, mode="serialization", schema_generator=_Schema
+        schema = _attempt(
+            lambda: TypeAdapter(self.return_type).json_schema(
+                by_alias=True, mode="serialization", schema_generator=_Schema
+            )
         )
         return schema if schema.get("type") == "object" else None
 
@@ -91,6 +88,21 @@ class Signature:
             raise InvalidArguments(f"{where}: {first['msg']}") from None
         values = {name: getattr(model, _PREFIX + name) for name in self.names}
         return {**(model.model_extra or {}), **values}
+
+
+def _attempt(work: Callable[[], T], prefix: str = "") -> T:
+    """Annotations are code of the project, and pydantic has no one class for what it thinks of them."""
+    try:
+        return work()
+    except Exception as problem:
+        text = str(problem) or type(problem).__name__
+        raise SignatureProblem(f"{prefix}{text.splitlines()[0]}") from None
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) in (Annotated, Union, types.UnionType):
+        return any(_is_context(part) for part in get_args(hint))
+    return hint is TaskContext
 
 
 def _is_object(hint: Any) -> bool:
