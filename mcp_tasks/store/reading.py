@@ -16,6 +16,7 @@ from ..tools.cancellation import CANCELLED, EXPIRED, CancellationToken, token_fo
 from ..tools.context import RecordedAnswer
 from .base import TaskStore
 from .locking import database, is_gone, read, refused, rows
+from .prepared import PreparedRead
 from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot, to_view
 from .types import (
     Expired,
@@ -36,6 +37,24 @@ access_logger = logging.getLogger("mcp_tasks.access")
 _LISTING_BATCH = 500
 
 
+def _owned(*, payload: bool, anonymous: bool) -> PreparedRead:
+    """A client's look at its own task. The owner stands in the WHERE: a stranger's large row is never fetched."""
+    columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("tool",)
+
+    def build(using: str, ref: UUID, owner_key: str | None = None) -> Any:
+        return rows(using).filter(pk=ref).owned_by(owner_key).annotate(is_gone=is_gone()).values(*columns, "is_gone")
+
+    samples = {"ref": UUID(int=1)} if anonymous else {"ref": UUID(int=1), "owner_key": "a sample owner"}
+    return PreparedRead(build, **samples)
+
+
+_OWNED = {
+    (payload, anonymous): _owned(payload=payload, anonymous=anonymous)
+    for payload in (False, True)
+    for anonymous in (False, True)
+}
+
+
 class Reading(TaskStore):
     """The reading operations of the database store."""
 
@@ -43,9 +62,7 @@ class Reading(TaskStore):
         if not is_task_id(task_id):
             return Missing()
         ref, key = ref_of(task_id), owner_key(owner)
-        columns = (*VIEW_COLUMNS, *PAYLOAD_COLUMNS) if payload else ("tool",)
-        # The owner stands in the WHERE: a stranger's large row is never fetched, which would show in the time.
-        row = _first(ref, *columns, "is_gone", within=lambda found: found.owned_by(key).annotate(is_gone=is_gone()))
+        row = read(lambda using: _OWNED[payload, key is None].first(using, ref=ref, owner_key=key))
         if row is None:
             self._log_denial(ref)
             return Missing()
