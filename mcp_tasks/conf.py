@@ -44,11 +44,11 @@ class Runner(_Frozen):
 class Limits(_Frozen):
     """Bounds of what one caller may store; ``None`` lifts a bound."""
 
-    REQUEST_BYTES: int | None = Field(default=4 * 1024 * 1024, ge=1024)
-    PAYLOAD_BYTES: int | None = Field(default=4 * 1024 * 1024, ge=1024)
-    LIVE_TASKS_PER_OWNER: int | None = Field(default=1000, ge=1)
-    LIVE_TASKS_ANONYMOUS: int | None = Field(default=1000, ge=1)
-    INPUT_KEYS: int | None = Field(default=64, ge=1)
+    REQUEST_BYTES: StrictInt | None = Field(default=4 * 1024 * 1024, ge=1024)
+    PAYLOAD_BYTES: StrictInt | None = Field(default=4 * 1024 * 1024, ge=1024)
+    LIVE_TASKS_PER_OWNER: StrictInt | None = Field(default=1000, ge=1)
+    LIVE_TASKS_ANONYMOUS: StrictInt | None = Field(default=1000, ge=1)
+    INPUT_KEYS: StrictInt | None = Field(default=64, ge=1)
 
 
 class Settings(_Frozen):
@@ -122,7 +122,7 @@ def load(path: str) -> Any:
     """Import what a dotted path names; raises ImproperlyConfigured with the path."""
     try:
         return import_string(path)
-    except ImportError as problem:
+    except (ImportError, TypeError, ValueError) as problem:  # the latter two for a path that begins with a dot
         raise ImproperlyConfigured(f"MCP_TASKS names {path}, which cannot be imported: {problem}") from problem
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.utils import translation
 
-from ..protocol.codec import Json, JsonError
+from ..protocol.codec import Json, JsonError, dumps
 from ..protocol.errors import McpError, internal_error
 from ..protocol.inputs import InvalidInputRequest, check_requests
 from ..tools.cancellation import TaskCancelled
@@ -115,8 +115,6 @@ def run(function: Callable[..., Any], values: dict[str, Any], locale: str | None
     def inside() -> Any:
         if locale is not None:
             translation.activate(locale)  # for this context only
-        if inspect.iscoroutinefunction(function):
-            return async_to_sync(function)(**values)
         value = function(**values)
         return async_to_sync(_await)(value) if inspect.isawaitable(value) else value
 
@@ -187,13 +185,21 @@ def _named(raised: BaseException, name: str) -> Ending:
             return Stopped()
         case ToolError():
             return Finished(error_result(str(raised)), raised=True)
-        case McpError():
+        case McpError() if _is_sendable(raised):
             return Failed(raised)
-        case InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError():
+        case McpError() | InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError():
             logger.error("a tool broke its contract", exc_info=raised, extra={"event": "tool_contract", "tool": name})
             return Failed(internal_error(), _text(raised))
     logger.error("a tool raised", exc_info=raised, extra={"event": "tool_raised", "tool": name})
     return Finished(error_result(NEUTRAL_ERROR), raised=True)
+
+
+def _is_sendable(error: McpError) -> bool:
+    try:
+        dumps(error.payload())
+    except JsonError:
+        return False
+    return True
 
 
 def _text(raised: BaseException) -> str:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-from django.db import connections
+from django.db import InterfaceError, OperationalError, connections
 
 from .. import conf
 from ..store.base import TaskStore
@@ -40,13 +40,14 @@ class Heartbeat:
     def watch(self, store: TaskStore, leg: RunningLeg) -> None:
         """Renew this leg from now on, until ``forget``."""
         now = time.monotonic()
+        leg.store = store
         leg.beat_at = now + conf.get_settings().HEARTBEAT_SECONDS
         _fence(leg, now)
         running.add(leg)
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._wake = threading.Condition()
-            threading.Thread(target=self._beat, args=(store,), name="mcp-tasks-heartbeat", daemon=True).start()
+            threading.Thread(target=self._beat, name="mcp-tasks-heartbeat", daemon=True).start()
         with self._wake:
             self._wake.notify()
 
@@ -62,12 +63,12 @@ class Heartbeat:
             leg.progress = Progress(message, done, total)
             self._wake.notify()
 
-    def _beat(self, store: TaskStore) -> None:
+    def _beat(self) -> None:
         wake = self._wake
         while True:
             legs = running.all_legs()
             for leg in legs:
-                self._serve(store, leg)
+                self._serve(leg)
             if not legs:
                 connections.close_all()  # nothing to renew: hold no connection while nothing runs
             with wake:
@@ -82,13 +83,14 @@ class Heartbeat:
                 due.append(leg.progress_at + PROGRESS_SECONDS)
         return max(0.0, min(due) - now)
 
-    def _serve(self, store: TaskStore, leg: RunningLeg) -> None:
+    def _serve(self, leg: RunningLeg) -> None:
         now = time.monotonic()
         try:
+            assert leg.store is not None
             if now >= leg.beat_at:
-                self._renew(store, leg, now)
+                self._renew(leg.store, leg, now)
             if leg.progress is not None and now >= leg.progress_at + PROGRESS_SECONDS:
-                self._write(store, leg, now)
+                self._write(leg.store, leg, now)
         except Exception:
             if not process_is_ending():
                 logger.exception(
@@ -112,7 +114,12 @@ class Heartbeat:
             progress, leg.progress = leg.progress, None
         assert progress is not None
         leg.progress_at = now
-        outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)
+        try:
+            outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)
+        except (OperationalError, InterfaceError):
+            with self._wake:
+                leg.progress = leg.progress or progress  # the database is away for a moment; a newer report counts
+            raise
         if not outcome and outcome.why != "unchanged":
             _stop(leg, outcome)
 

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass
 from uuid import UUID
 
+from ..store.base import TaskStore
 from ..tools.cancellation import CancellationToken
 
 
@@ -23,6 +24,8 @@ class RunningLeg:
     ref: UUID
     leg: int
     token: CancellationToken
+    #: Where it is renewed; a process may have several, in tests.
+    store: TaskStore | None = None
     beat_at: float = 0.0
     progress: Progress | None = None
     progress_at: float = float("-inf")

@@ -33,7 +33,8 @@ class _Crew:
         self.jobs: deque[Job | None] = deque()
         self.ready = threading.Condition()
         self.threads: list[threading.Thread] = []
-        self.idle = 0
+        self.idle = 0  # of the threads, also those that were just started
+        self.ended = False
 
 
 class DaemonPool:
@@ -52,18 +53,25 @@ class DaemonPool:
         """Run a job on one of the threads; raises Busy."""
         if self._crew.pid != os.getpid():
             self._crew = _Crew()
-        crew = self._crew
+        while not self._accepts(self._crew, job):
+            pass  # it was ended meanwhile, and has a successor
+
+    def _accepts(self, crew: _Crew, job: Job) -> bool:
         with crew.ready:
+            if crew.ended:
+                return False
             if crew.idle <= len(crew.jobs):
                 if len(crew.threads) < self._size:
                     name = f"{self._name}-{len(crew.threads) + 1}"
                     thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
-                    crew.threads.append(thread)
                     thread.start()
+                    crew.threads.append(thread)
+                    crew.idle += 1
                 elif len(crew.jobs) >= self._backlog + crew.idle:
                     raise Busy(f"{self._name}: {self._size} threads work and {len(crew.jobs)} jobs wait")
             crew.jobs.append(job)
             crew.ready.notify()
+            return True
 
     def end(self, wait_seconds: float = 0.0) -> None:
         """
@@ -72,7 +80,10 @@ class DaemonPool:
         The next job starts new ones.
         """
         crew, self._crew = self._crew, _Crew()
+        if crew.pid != os.getpid():
+            return  # its threads are those of the process that forked this one
         with crew.ready:
+            crew.ended = True
             crew.jobs.extend([None] * len(crew.threads))
             crew.ready.notify_all()
         deadline = time.monotonic() + wait_seconds
@@ -83,7 +94,6 @@ class DaemonPool:
         rested_at = time.monotonic()
         while True:
             with crew.ready:
-                crew.idle += 1
                 while not crew.jobs:
                     crew.ready.wait()
                 crew.idle -= 1
@@ -99,8 +109,17 @@ class DaemonPool:
             del job
             self._look_after(0.0)
             rested_at = time.monotonic()
+            with crew.ready:
+                crew.idle += 1
 
     def _look_after(self, idle_seconds: float) -> None:
+        try:
+            self._look_at_connections(idle_seconds)
+        except Exception:
+            # A thread that ended here would be missing for ever.
+            logger.exception("a connection of %s could not be closed", self._name, extra={"event": "job_failed"})
+
+    def _look_at_connections(self, idle_seconds: float) -> None:
         if not self._persistent:
             close_old_connections()
             return

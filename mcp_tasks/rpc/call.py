@@ -234,14 +234,23 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
         )
     except TaskLimitReached:
         raise internal_error("task limit reached") from None
-    except (IdempotencyConflict, RetentionLimitExceeded, ValueError) as problem:
+    except (IdempotencyConflict, RetentionLimitExceeded) as problem:
         raise invalid_params(str(problem)) from None
+    except ValueError as problem:
+        # What the client sent was checked before: this is a time to live that the tool may not give.
+        logger.error(
+            "a tool asked for a task that cannot be made: %s",
+            problem,
+            extra={"event": "tool_contract", "tool": tool.name},
+        )
+        raise internal_error() from None
 
 
 def _created(made: ToolCall, created: CreatedTask) -> Reply:
     text = to_wire(created.snapshot).create_result(created.task_id, server_meta())
-    # Under an idempotency key the client will ask again, so a lost reply loses nothing.
-    orphan = None if IDEMPOTENCY_KEY in made.request.meta else created.ref
+    # Under an idempotency key, which only an owner can use, the client will ask again: a lost reply loses nothing.
+    keyed = IDEMPOTENCY_KEY in made.request.meta and made.request.caller.owner is not None
+    orphan = None if keyed else created.ref
     return result(made.request, text, created=orphan)
 
 

@@ -13,6 +13,7 @@ from ..protocol import headers as header_values
 from ..protocol.capabilities import (
     CAPABILITIES_KEY,
     HANDSHAKE_ERA,
+    LEGACY,
     LOG_LEVEL_KEY,
     LOG_LEVELS,
     MODERN,
@@ -98,16 +99,15 @@ def _serve(body: Json, caller: Caller, headers: Mapping[str, str] | None) -> Res
 def _is_legacy(body: Json, headers: Mapping[str, str] | None) -> bool:
     """Which era a message belongs to (basic/versioning; streamable-http, "Backward Compatibility")."""
     meta = _meta_of(body)
+    version = _header(headers, "mcp-protocol-version")
     if VERSION_KEY in meta:
-        if meta[VERSION_KEY] not in HANDSHAKE_ERA:
-            return False
-        return conf.get_settings().LEGACY_ERA
+        # A header that says something else is a mismatch, which only the newer era has a word for.
+        return conf.get_settings().LEGACY_ERA and meta[VERSION_KEY] == LEGACY and version in (None, LEGACY)
     if isinstance(body, dict) and body.get("method") == "initialize":
         if conf.get_settings().LEGACY_ERA:
             return True
         params = body.get("params")
         raise _unsupported(params.get("protocolVersion") if isinstance(params, dict) else None)
-    version = _header(headers, "mcp-protocol-version")
     return conf.get_settings().LEGACY_ERA and (version is None or version in HANDSHAKE_ERA)
 
 

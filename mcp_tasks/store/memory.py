@@ -92,7 +92,6 @@ class MemoryTaskStore(MemoryOutcomes):
             due_at=now + timedelta(seconds=REDELIVER_SECONDS),
             ttl_ms=None,
             expires_at=None,
-            sweep_at=None,
             poll_interval_ms=poll_interval_ms or conf.get_settings().POLL_INTERVAL_MS,
             arguments_json=rules.limited("arguments", dumps(arguments)),
             context_json=rules.limited("context", dumps(context or {})),

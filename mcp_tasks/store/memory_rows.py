@@ -72,7 +72,6 @@ class Row:
     due_at: datetime | None
     ttl_ms: int | None
     expires_at: datetime | None
-    sweep_at: datetime | None
     poll_interval_ms: int
     arguments_json: str
     context_json: str
@@ -86,6 +85,8 @@ class Row:
     progress_done: float | None = None
     progress_total: float | None = None
     finished_at: datetime | None = None
+    #: Of a tombstone, or of a finished task without ttl: when it is removed.
+    sweep_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     not_before: datetime | None = None
     tool_error: bool = False
@@ -236,7 +237,7 @@ class Row:
         return True
 
     def settle(self, status: str, message: str | None, now: datetime) -> None:
-        """Terminal from here on. A row without ttl gets the time of its removal."""
+        """Terminal from here on. Without a ttl it is removed when its retention is over."""
         self.status, self.phase = status, DONE
         self.status_message = cleaned(message)
         self.asks_json = self.due_at = self.not_before = None
@@ -244,24 +245,19 @@ class Row:
         for item in self.questions.values():
             if item.state == OUTSTANDING:
                 item.state = WITHDRAWN
-        if self.expires_at is None:
-            self.sweep_at = now + timedelta(seconds=conf.get_settings().RETENTION_SECONDS)
+        self.sweep_at = now + timedelta(seconds=conf.get_settings().RETENTION_SECONDS)
 
     def set_ttl(self, ttl_ms: int | None) -> None:
         """Another ttl, measured from creation."""
         self.ttl_ms = ttl_ms
         self.expires_at = None if ttl_ms is None else self.created_at + timedelta(milliseconds=ttl_ms)
-        self.sweep_at = self.expires_at
-        if self.expires_at is None and self.finished_at is not None:
-            self.sweep_at = self.finished_at + timedelta(seconds=conf.get_settings().RETENTION_SECONDS)
 
     def bury(self, now: datetime) -> None:
         """A tombstone from here on: the payload is gone, the status stays what it was."""
         self.phase = EXPIRED
-        self.status_message = self.asks_json = self.result_json = self.error_json = self.meta_json = None
-        self.traceback = self.idempotency_key = self.due_at = self.not_before = self.lease_holder = None
+        self.status_message = self.asks_json = self.meta_json = None
+        self.result_json = self.error_json = self.traceback = None
         self.arguments_json = self.context_json = "{}"
         self.questions.clear()
-        self.finished_at = self.finished_at or now
         self.sweep_at = now + timedelta(seconds=conf.get_settings().TOMBSTONE_SECONDS)
         self.revision += 1

@@ -40,7 +40,7 @@ class HttpAnswer:
         if not self.body:
             return []
         if self.headers.get("content-type", "").startswith("text/event-stream"):
-            lines = self.body.decode().splitlines()
+            lines = self.body.decode().split("\n")
             return [loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
         return [loads(self.body)]
 

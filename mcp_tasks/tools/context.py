@@ -99,7 +99,7 @@ class TaskContext:
         sent a progress token. Never waits for the database. Raises ValueError for a number that is not finite.
         """
         check_finite(done=done, total=total)
-        self.abilities.report(message, done, total)
+        self.abilities.report(None if message is None else str(message), done, total)
 
     def elicit(self, key: str, message: str, schema: Mapping[str, Json]) -> dict[str, Json]:
         """
@@ -108,7 +108,8 @@ class TaskContext:
         ``key`` names the question for the life of the task. ``schema`` is a flat object schema. Where there is
         no answer yet this ends the run; the function is called again from the top once there is one.
         """
-        params = {"mode": "form", "message": message, "requestedSchema": schema}
+        requested = dict(schema) if isinstance(schema, Mapping) else schema
+        params = {"mode": "form", "message": message, "requestedSchema": requested}
         return self.ask({key: {"method": "elicitation/create", "params": params}})[key]
 
     def sample(self, key: str, messages: list[Json], *, max_tokens: int, **params: Json) -> dict[str, Json]:

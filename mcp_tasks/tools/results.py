@@ -1,5 +1,6 @@
 """What a handler may return or raise, and how a return value becomes a CallToolResult (server/tools, "Tool Result")."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
@@ -73,8 +74,8 @@ class DeferredTask:
 
     def check(self) -> None:
         """Raise InvalidDeferredTask naming the attribute that is wrong."""
-        if not callable(self.start):
-            self._refuse("start must be callable with the task's ref")
+        if not callable(self.start) or inspect.iscoroutinefunction(self.start):
+            self._refuse("start must be callable with the task's ref, and not a coroutine function")
         wanted: dict[str, tuple[type, ...]] = {
             "ttl_ms": (int, type(None)),
             "poll_interval_ms": (int,),
@@ -88,6 +89,10 @@ class DeferredTask:
                 self._refuse(f"{name} has a wrong type: {type(value).__name__}")
             if isinstance(value, int) and value <= 0:
                 self._refuse(f"{name} must be positive")
+            try:
+                dumps(value)
+            except JsonError as problem:
+                self._refuse(f"{name} has no JSON form: {problem}")
 
     @staticmethod
     def _refuse(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -54,7 +55,7 @@ class Signature:
                 self.context_name = name
                 continue
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            fields[_PREFIX + name] = (Annotated[hint, Field(alias=name)], default)
+            fields[_PREFIX + name] = (_attempt(partial(_aliased, hint, name), f"parameter {name}: "), default)
             self.names.append(name)
         config = ConfigDict(extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=False)
         self.model: type[BaseModel] = _attempt(lambda: create_model(function.__name__, __config__=config, **fields))
@@ -76,7 +77,10 @@ class Signature:
                 by_alias=True, mode="serialization", schema_generator=_Schema
             )
         )
-        return schema if schema.get("type") == "object" else None
+        described = schema
+        if "$ref" in schema:  # a type that contains itself is described among the definitions
+            described = schema["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+        return {**schema, "type": "object"} if described.get("type") == "object" else None
 
     def convert(self, arguments: dict[str, Json]) -> dict[str, Any]:
         """Arguments that satisfied the schema, as the function's own types; raises InvalidArguments."""
@@ -97,6 +101,10 @@ def _attempt(work: Callable[[], T], prefix: str = "") -> T:
     except Exception as problem:
         text = str(problem) or type(problem).__name__
         raise SignatureProblem(f"{prefix}{text.splitlines()[0]}") from None
+
+
+def _aliased(hint: Any, name: str) -> Any:
+    return Annotated[hint, Field(alias=name)]
 
 
 def _is_context(hint: Any) -> bool:

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import signal
 import time
 import traceback
 from collections import Counter
@@ -41,19 +42,15 @@ class Hammer:
     """Started once for a database, then fed with races by name."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        # Forked from a server that has done the slow imports, and nothing else: no connection is inherited.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["django", "mcp_tasks.protocol.inputs"])
+        context = multiprocessing.get_context("spawn")
         barriers = {parties: context.Barrier(parties) for parties in range(1, PROCESSES + 1)}
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for index in range(PROCESSES):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, index, barriers, environment), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(mine)
-            self._processes.append(process)
+        pipes = [context.Pipe() for _ in range(PROCESSES)]
+        self._pipes = [mine for mine, _ in pipes]
+        theirs = [end for _, end in pipes]
+        self._foreman = context.Process(target=_lead, args=(theirs, barriers, environment))
+        self._foreman.start()
+        for end in theirs:
+            end.close()
         try:
             self._ask(0, "migrate")
         except BaseException:
@@ -70,12 +67,13 @@ class Hammer:
         """End the processes."""
         for pipe in self._pipes:
             pipe.close()
-        for process in self._processes:
-            process.join(_STOP_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            process.close()
+        self._foreman.join(_STOP_SECONDS)
+        try:
+            os.killpg(self._foreman.pid or 0, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # all of them ended by themselves
+        self._foreman.join()
+        self._foreman.close()
 
     def run(self, race: "Race", times: int, *, together: bool = True) -> Report:
         """Race so often, with a process for each of the operations; without ``together`` they take turns."""
@@ -106,15 +104,33 @@ class Hammer:
         return value
 
 
-def _serve(pipe: Connection, index: int, barriers: dict[int, Barrier], environment: dict[str, str]) -> None:
-    """The life of one process: commands in, results out, until the other end is closed."""
+def _lead(pipes: list[Connection], barriers: dict[int, Barrier], environment: dict[str, str]) -> None:
+    """The life of the foreman: do the slow imports once, fork the others before any connection is open, wait."""
+    os.setpgid(0, 0)
     os.environ.update(environment)
     import django
     from django.db.backends.signals import connection_created
 
+    from tests.support.speed import hurry
+
     django.setup()
-    connection_created.connect(_hurry)
-    process = _Process(index, barriers)
+    connection_created.connect(lambda *, connection, **_: hurry(connection), weak=False)
+    hands = [_Process(index, barriers) for index in range(len(pipes))]
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_serve, args=(pipes, hand)) for hand in hands]
+    for process in processes:
+        process.start()
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        process.join()
+
+
+def _serve(pipes: list[Connection], process: "_Process") -> None:
+    """The life of one process: commands in, results out, until the other end is closed."""
+    pipe = pipes.pop(process.index)
+    for other in pipes:
+        other.close()
     while True:
         try:
             command, arguments = pipe.recv()
@@ -127,13 +143,6 @@ def _serve(pipe: Connection, index: int, barriers: dict[int, Barrier], environme
         pipe.send(answer)
 
 
-def _hurry(*, connection: Any, **_: Any) -> None:
-    """Commits need not survive a power failure here; who sees which commit is the same without."""
-    statement = {"sqlite": "PRAGMA synchronous=OFF", "postgresql": "SET synchronous_commit = off"}
-    with connection.cursor() as cursor:
-        cursor.execute(statement[connection.vendor])
-
-
 class _Process:
     """What a process of the hammer can be asked for."""
 
@@ -144,11 +153,11 @@ class _Process:
         from .races import RACES
 
         self._races = {**RACES, **JANITOR_RACES, NAIVE.name: NAIVE}
-        self._index = index
+        self.index = index
         self._barriers = barriers
         self._random = random.Random(index)
         self._rung: Counter[Any] = Counter()
-        effects.enqueue_hooks[:] = [lambda ref: self._rung.update([ref])]
+        effects.enqueue_hooks.append(lambda ref: self._rung.update([ref]))
 
     def migrate(self) -> None:
         from django.core.management import call_command
@@ -170,12 +179,12 @@ class _Process:
     def race(self, name: str, states: list[Any], together: bool) -> list[tuple[Any, int]]:
         """This process's operation on each of the tasks: what it returned, and how often the doorbell rang."""
         race = self._races[name]
-        operation, arm, parties = race.operations[self._index], race.arm, len(race.operations)
+        operation, arm, parties = race.operations[self.index], race.arm, len(race.operations)
         barrier = self._barriers[parties]
         returned = []
         for number, state in enumerate(states):
             self._rung.clear()
-            if arm is not None and self._index == 0:
+            if arm is not None and self.index == 0:
                 arm(state)
             barrier.wait(_BARRIER_SECONDS)
             if together:
@@ -184,7 +193,7 @@ class _Process:
                 value = operation(state)
             else:
                 for turn in range(parties):
-                    if turn == self._index:
+                    if turn == self.index:
                         value = operation(state)
                     barrier.wait(_BARRIER_SECONDS)
             # Nobody may still be busy with this task when the next one is made due.

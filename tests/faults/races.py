@@ -113,9 +113,7 @@ def tasks_and_claims(returned: Returned) -> Returned:
 
 
 def _race(name: str, times: int, prepare: Any, *operations: Any, histories: list[History], **more: Any) -> Race:
-    return Race(
-        name=name, times=times, prepare=prepare, operations=operations, histories=frozenset(histories), **more
-    )
+    return Race(name=name, times=times, prepare=prepare, operations=operations, histories=frozenset(histories), **more)
 
 
 def _either(first: Returned, *others: Returned, then: tuple[Any, ...]) -> list[History]:

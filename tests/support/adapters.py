@@ -37,7 +37,9 @@ class Wire:
         """One request with its length declared; the answer whole."""
         if self.adapter == "view-wsgi":
             return _send_wsgi(body, headers or {}, method, secure=secure, path=path)
+        path, _, query = path.partition("?")
         scope = scope_of({"Content-Length": str(len(body)), **(headers or {})}, method=method, path=path)
+        scope["query_string"] = query.encode("latin-1")
         if secure:
             scope |= {"scheme": "https", "server": ("testserver", 443)}
         return exchange(self.application, scope, [body])
@@ -55,8 +57,9 @@ def _send_wsgi(body: bytes, headers: Mapping[str, str], method: str, *, secure: 
     from django.test import Client  # Django's test machinery needs settings
 
     names = {name.lower(): value for name, value in headers.items()}
-    response: Any = Client().generic(
-        method, path, body, content_type=names.pop("content-type", ""), secure=secure, headers=names
+    content_type = names.pop("content-type", "")
+    response: Any = Client(enforce_csrf_checks=True).generic(
+        method, path, body, content_type, secure=secure, headers=names, CONTENT_TYPE=content_type
     )
     content = b"".join(response.streaming_content) if response.streaming else response.content
     return HttpAnswer(response.status_code, {k.lower(): v for k, v in response.items()}, content)
@@ -92,8 +95,13 @@ async def converse(
     chunks: Sequence[bytes],
     *,
     leaves: asyncio.Event | None = None,
+    hears: asyncio.Event | None = None,
 ) -> HttpAnswer:
-    """The same on the caller's loop; the client disconnects when ``leaves`` is set. Status 0: nothing came back."""
+    """
+    The same on the caller's loop. The client disconnects when ``leaves`` is set; status 0: nothing came back.
+
+    ``hears`` is set with the first part of a body.
+    """
     sent: list[Any] = []
     parts = list(chunks)
 
@@ -105,6 +113,8 @@ async def converse(
 
     async def send(message: Any) -> None:
         sent.append(message)
+        if hears is not None and message.get("body"):
+            hears.set()
 
     await asyncio.wait_for(application(scope, receive, send), 30)
     start = next((message for message in sent if message["type"] == "http.response.start"), None)

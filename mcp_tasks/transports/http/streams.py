@@ -30,9 +30,14 @@ INLINE_THREADS = 32
 inline_pool = DaemonPool("mcp-tasks-inline", INLINE_THREADS, backlog=0, persistent=False)
 
 
+#: No line ends in an event stream, but many a reader splits there: escaped, which JSON allows in its strings.
+_TAKEN_FOR_LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+
+
 def event(text: str) -> str:
     """One message as an event."""
-    return f"event: message\ndata: {text}\n\n"
+    line = text if text.isascii() else text.translate(_TAKEN_FOR_LINE_ENDS)
+    return f"event: message\ndata: {line}\n\n"
 
 
 def sent_as_event(reply: Reply, accepted: Accepted) -> bool:
