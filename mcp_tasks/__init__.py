@@ -15,6 +15,7 @@ __all__ = [
     "DeferredTask",
     "InputRequired",
     "McpError",
+    "TaskCancelled",
     "TaskContext",
     "ToolError",
     "__version__",
@@ -23,7 +24,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .protocol.errors import McpError
-    from .tools.cancellation import CancellationToken
+    from .tools.cancellation import CancellationToken, TaskCancelled
     from .tools.context import TaskContext
     from .tools.registry import tool
     from .tools.results import DeferredTask, InputRequired, ToolError
@@ -33,6 +34,7 @@ _HOMES = {
     "DeferredTask": "tools.results",
     "InputRequired": "tools.results",
     "McpError": "protocol.errors",
+    "TaskCancelled": "tools.cancellation",
     "TaskContext": "tools.context",
     "ToolError": "tools.results",
     "tool": "tools.registry",

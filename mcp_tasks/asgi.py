@@ -27,7 +27,7 @@ class Mounted:
             await _lifespan(receive, send)
         elif scope["type"] == "http" and self._is_ours(scope):
             await endpoint(scope, receive, send)
-        elif scope["type"] == "websocket":
+        elif scope["type"] == "websocket" and self._is_ours(scope):
             await receive()
             await send({"type": "websocket.close"})
         else:
@@ -43,8 +43,9 @@ def mount(django_app: Application, path: str = "mcp") -> Mounted:
     """
     Serve MCP on ``path`` before Django's handler, and start the runner of this process.
 
-    Answers the lifespan protocol of servers that have it (uvicorn): at their end legs are drained for eight
-    seconds. Raises ImproperlyConfigured naming every wrong setting and tool.
+    Answers the lifespan protocol of servers that have it (uvicorn) by itself, since Django's handler has none: at
+    their end legs are drained for eight seconds. WebSockets on other paths go to ``django_app``. Raises
+    ImproperlyConfigured naming every wrong setting and tool.
     """
     require_servable()
     get_runner().ensure_started()

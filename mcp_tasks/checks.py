@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
-from rest_framework.authentication import BaseAuthentication
 
 from . import conf
-from .access.authentication import BearerTokenAuthentication
+from .access.authentication import class_problem
+from .access.owners import function_problem
 from .models import Task, TaskEvent, TaskInput, TaskStep
 from .runners.base import get_runner
-from .store.base import TaskStore
+from .store import get_store
 from .tools.registry import registry
 
 TAG = "mcp_tasks"
@@ -30,59 +29,23 @@ def check_settings(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
         return [Error(problem, hint=hint, id="mcp_tasks.E001") for problem in wrong]
     settings = conf.get_settings()
     found: list[CheckMessage] = []
-    found += _check_store(settings.STORE)
-    try:
-        get_runner()
-    except ImproperlyConfigured as problem:
-        found.append(Error(str(problem), id="mcp_tasks.E002"))
-    if settings.HEARTBEAT_SECONDS * 3 > settings.LEASE_SECONDS:
-        found.append(
-            Error(
-                "A busy worker would lose its lease.",
-                hint="Make LEASE_SECONDS at least three times HEARTBEAT_SECONDS.",
-                id="mcp_tasks.E004",
-            )
-        )
-    try:
-        usable = callable(conf.load(settings.OWNER))
-    except ImproperlyConfigured:
-        usable = False
-    if not usable:
-        message = f"The owner function {settings.OWNER} cannot be used; every task would be refused."
-        found.append(Error(message, id="mcp_tasks.E007"))
-    for path in settings.AUTHENTICATION_CLASSES:
-        found += _check_authentication(path)
+    for key, make, number in (("STORE", get_store, "E001"), ("RUNNER", get_runner, "E002")):
+        try:
+            make()
+        except ImproperlyConfigured as problem:
+            found.append(Error(str(problem), id=f"mcp_tasks.{number}"))
+        except Exception as problem:  # a class of the project may raise anything, and a check has to say so
+            message = f"MCP_TASKS[{key!r}] cannot be made: {type(problem).__name__}: {problem}."
+            found.append(Error(message, id=f"mcp_tasks.{number}"))
+    lease = conf.lease_problem()
+    if lease is not None:
+        found.append(Error(lease, id="mcp_tasks.E004"))
+    owner = function_problem()
+    if owner is not None:
+        found.append(Error(owner, id="mcp_tasks.E007"))
+    classes = [class_problem(path) for path in settings.AUTHENTICATION_CLASSES]
+    found += [Error(problem, id="mcp_tasks.E010") for problem in classes if problem is not None]
     return found
-
-
-def _check_store(path: str) -> list[CheckMessage]:
-    try:
-        store = conf.load(path)
-    except ImproperlyConfigured as problem:
-        return [Error(str(problem), id="mcp_tasks.E001")]
-    if isinstance(store, type) and not issubclass(store, TaskStore):
-        return [Error(f"MCP_TASKS['STORE']: {path} is no TaskStore.", id="mcp_tasks.E001")]
-    if not callable(store):
-        return [Error(f"MCP_TASKS['STORE']: {path} cannot be called.", id="mcp_tasks.E001")]
-    return []
-
-
-def _check_authentication(path: str) -> list[CheckMessage]:
-    try:
-        loaded = conf.load(path)
-    except ImproperlyConfigured as problem:
-        return [Error(str(problem), id="mcp_tasks.E010")]
-    if not (isinstance(loaded, type) and issubclass(loaded, BaseAuthentication)):
-        return [Error(f"{path} is no DRF authentication class.", id="mcp_tasks.E010")]
-    if issubclass(loaded, BearerTokenAuthentication) and not apps.is_installed("rest_framework.authtoken"):
-        return [
-            Error(
-                f"{path} needs rest_framework.authtoken.",
-                hint="Add it to INSTALLED_APPS and migrate, or name other AUTHENTICATION_CLASSES.",
-                id="mcp_tasks.E010",
-            )
-        ]
-    return []
 
 
 @register(TAG)
@@ -138,7 +101,7 @@ def check_sweep(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register(Tags.security, deploy=True)
+@register(TAG, Tags.security, deploy=True)
 def check_deployment(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
     """W010, W014, W015, W016: fine while developing."""
     if conf.problems():

@@ -48,6 +48,11 @@ def update_returning(queryset: QuerySet[Any], returning: tuple[str, ...], **valu
     return changed
 
 
+def is_pooled(connection: Any) -> bool:
+    """Whether closing a connection only gives it back to a pool of this process."""
+    return bool(connection.settings_dict.get("OPTIONS", {}).get("pool"))
+
+
 def skips_locked(using: str) -> bool:
     """Whether a batch can pass over rows that another transaction holds."""
     return bool(connections[using].features.has_select_for_update_skip_locked)

@@ -85,6 +85,14 @@ class Settings(_Frozen):
         return min(self.DEFAULT_TTL_MS or self.MAX_TTL_MS, self.MAX_TTL_MS)
 
 
+def lease_problem() -> str | None:
+    """Why the heartbeat cannot keep a lease, as a sentence; None when it can."""
+    settings = get_settings()
+    if settings.HEARTBEAT_SECONDS * 3 <= settings.LEASE_SECONDS:
+        return None
+    return "A busy worker would lose its lease: LEASE_SECONDS must be at least three times HEARTBEAT_SECONDS."
+
+
 def problems() -> list[str]:
     """What is wrong with ``MCP_TASKS``, one sentence per key; empty when it is right."""
     raw = getattr(django_settings, "MCP_TASKS", {})

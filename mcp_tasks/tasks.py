@@ -17,7 +17,7 @@ from .protocol.inputs import InvalidInputRequest, check_requests
 from .store import get_store
 from .store.types import InvalidTransition, Outcome, TaskSnapshot
 from .tools.registry import registry
-from .tools.results import error_result, to_result
+from .tools.results import ToolError, error_result, to_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def progress(
 
 def complete(ref: UUID, result: Any, *, status_message: str | None = None) -> Outcome:
     """
-    Settle with a result: whatever a tool may return, as text, object, content blocks or CallToolResult.
+    Settle with a result: whatever a tool may return, as text, object, content blocks or CallToolResult; a ToolError
+    becomes a result with ``isError``, for what the model should read and correct.
 
     False when an outcome came first. Raises RetentionLimitExceeded after the task was failed for its size.
     """
@@ -63,15 +64,15 @@ def complete(ref: UUID, result: Any, *, status_message: str | None = None) -> Ou
     tool = registry.get(task.tool)
     if tool is None:
         return fail(ref, f"The tool {task.tool} is no longer available")
-    return get_store().complete_task(ref, to_result(result, tool), status_message=status_message)
+    made = error_result(str(result)) if isinstance(result, ToolError) else to_result(result, tool)
+    return get_store().complete_task(ref, made, status_message=status_message)
 
 
 def fail(ref: UUID, error: McpError | str, *, status_message: str | None = None) -> Outcome:
     """
     Settle with a JSON-RPC error, kept whole; a text becomes -32603.
 
-    For a failure that the model should read and correct, complete with ``isError`` instead: raise nothing, call
-    ``complete`` with ``error_result``.
+    For a failure that the model should read and correct: ``complete(ref, ToolError("…"))``.
     """
     if isinstance(error, str):
         error = McpError(-32603, error)
@@ -123,7 +124,6 @@ __all__ = [
     "await_completion",
     "cancelled",
     "complete",
-    "error_result",
     "fail",
     "progress",
     "require_input",

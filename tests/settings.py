@@ -62,6 +62,6 @@ else:
     DATABASES["default"]["TEST"] = {"NAME": str(_folder / "test.sqlite3")}
 
 MCP_TASKS = {
-    "RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"},
+    "RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"},
     "SWEEP_SECONDS": 0,
 }

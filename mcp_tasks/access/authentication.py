@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user
+from django.core.exceptions import ImproperlyConfigured
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.http import HttpRequest, QueryDict
 from django.utils.functional import SimpleLazyObject
@@ -82,10 +84,23 @@ def authenticate(http_request: HttpRequest) -> Caller:
             raise _unauthorized(request, classes, "The credential is not accepted here")
         if not conf.get_settings().ALLOW_ANONYMOUS:
             raise _unauthorized(request, classes, "Authentication is needed")
-        return Caller()
+        return Caller(owner_of(request))  # nobody, unless the project's own function tells them apart
     owner = owner_of(request)
     known = user if getattr(user, "is_authenticated", False) else None
     return Caller(owner, known, _scopes(request.auth))
+
+
+def class_problem(path: str) -> str | None:
+    """What is wrong with an entry of ``AUTHENTICATION_CLASSES``, as a sentence; None when it can be used."""
+    try:
+        loaded = conf.load(path)
+    except ImproperlyConfigured as problem:
+        return str(problem)
+    if not (isinstance(loaded, type) and issubclass(loaded, BaseAuthentication)):
+        return f"{path} is no DRF authentication class."
+    if issubclass(loaded, BearerTokenAuthentication) and not apps.is_installed("rest_framework.authtoken"):
+        return f"{path} needs rest_framework.authtoken in INSTALLED_APPS; migrate, or name other classes."
+    return None
 
 
 def _unauthorized(request: Request, classes: list[BaseAuthentication], reason: str) -> Refusal:

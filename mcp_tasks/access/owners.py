@@ -1,11 +1,12 @@
 """The owner of a task: a replaceable function from an authenticated DRF request to an Owner."""
 
+from django.core.exceptions import ImproperlyConfigured
 from rest_framework.request import Request
 
 from .. import conf
 from ..store.types import Owner
 
-__all__ = ["Owner", "default_owner", "owner_of"]
+__all__ = ["Owner", "default_owner", "function_problem", "owner_of"]
 
 
 def default_owner(request: Request) -> Owner | None:
@@ -24,6 +25,16 @@ def default_owner(request: Request) -> Owner | None:
     client = getattr(application, "client_id", None)
     parts = ("django", str(user.pk), None if joined is None else joined.isoformat(), client)
     return Owner(parts, str(user.get_username()))
+
+
+def function_problem() -> str | None:
+    """What is wrong with ``MCP_TASKS["OWNER"]``, as a sentence; None when it can be used."""
+    path = conf.get_settings().OWNER
+    try:
+        usable = callable(conf.load(path))
+    except ImproperlyConfigured:
+        usable = False
+    return None if usable else f"The owner function {path} cannot be used; every task would be refused."
 
 
 def owner_of(request: Request) -> Owner | None:

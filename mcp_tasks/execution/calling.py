@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -85,7 +86,12 @@ def call(tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: st
     assert tool.signature is not None
     if tool.signature.context_name is not None:
         values = {**values, tool.signature.context_name: context}
-    return _ending(lambda: _to_ending(run(tool.function, values, locale), tool, context), tool.name)
+
+    def work() -> Ending:
+        value = _answered(lambda: run(tool.function, values, locale), context)
+        return value if isinstance(value, Asked) else _to_ending(value, tool)
+
+    return _ending(work, tool.name)
 
 
 def call_method(
@@ -99,9 +105,9 @@ def call_method(
     """The same for a further MCP method of a host project, whose result is an object as it is."""
 
     def work() -> Ending:
-        value = run(function, {"params": params, "context": context}, locale)
-        if isinstance(value, InputRequired):
-            return _asked(value, context)
+        value = _answered(lambda: run(partial(function, params, context), {}, locale), context)
+        if isinstance(value, Asked):
+            return value
         if not isinstance(value, dict):
             raise TypeError(f"a method returns an object, not {type(value).__name__}")
         return Finished(value)
@@ -125,19 +131,28 @@ async def _await(value: Any) -> Any:
     return await value
 
 
-def _to_ending(value: Any, tool: Tool, context: TaskContext) -> Ending:
+def _to_ending(value: Any, tool: Tool) -> Ending:
     if isinstance(value, DeferredTask):
         value.check()
         return Deferred(value)
-    if isinstance(value, InputRequired):
-        return _asked(value, context)
     return Finished(to_result(value, tool))
 
 
-def _asked(value: InputRequired, context: TaskContext) -> Asked:
-    checked = check_requests(value.requests)
-    # All answered and asked again: a mistake that the store names, so that it does not go round for ever.
-    return Asked(context.unanswered(checked) or checked)
+def _answered(call_function: Callable[[], Any], context: TaskContext) -> Any:
+    """
+    What a function returns, or Asked in place of an InputRequired that still needs answers.
+
+    Where all its answers came with the call, it runs again from the top and finds them. Questions whose answers
+    it had already are a mistake, which whoever gets them names, so that it does not go round for ever.
+    """
+    while True:
+        value = call_function()
+        if not isinstance(value, InputRequired):
+            return value
+        questions, known = check_requests(value.requests), set(context.recorded)
+        missing = context.unanswered(questions)
+        if missing or set(context.recorded) == known:
+            return Asked(missing or questions)
 
 
 def _ending(work: Callable[[], Ending], name: str) -> Ending:

@@ -63,6 +63,11 @@ class Heartbeat:
             leg.progress = Progress(message, done, total)
             self._wake.notify()
 
+    def flush(self, store: TaskStore, leg: RunningLeg) -> None:
+        """Write what was reported last, on this thread: the handler asked, and its client will look now."""
+        if leg.progress is not None:
+            self._write(store, leg, time.monotonic())
+
     def _beat(self) -> None:
         wake = self._wake
         while True:
@@ -112,7 +117,8 @@ class Heartbeat:
     def _write(self, store: TaskStore, leg: RunningLeg, now: float) -> None:
         with self._wake:
             progress, leg.progress = leg.progress, None
-        assert progress is not None
+        if progress is None:
+            return  # written by the other thread
         leg.progress_at = now
         try:
             outcome = store.set_status(leg.ref, progress.message, done=progress.done, total=progress.total, leg=leg.leg)

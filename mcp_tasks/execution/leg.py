@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError, connections
@@ -30,7 +30,19 @@ T = TypeVar("T")
 START_FAILED = internal_error("The task could not be started")
 
 
-def run_leg(store: TaskStore, claim: Claim) -> None:
+class Watcher(Protocol):
+    """What keeps a leg alive and writes its progress: the heartbeat, or a test's own thread."""
+
+    def watch(self, store: TaskStore, leg: RunningLeg) -> None: ...
+
+    def forget(self, leg: RunningLeg) -> None: ...
+
+    def report(self, leg: RunningLeg, message: str | None, done: float | None, total: float | None) -> None: ...
+
+    def flush(self, store: TaskStore, leg: RunningLeg) -> None: ...
+
+
+def run_leg(store: TaskStore, claim: Claim, watcher: Watcher = heartbeat) -> None:
     """Run a claimed leg to its end. Whatever it writes is fenced; what came too late is dropped with one log line."""
     resume = store.resume_context(claim.ref, claim.leg)
     if resume is None:
@@ -41,33 +53,35 @@ def run_leg(store: TaskStore, claim: Claim) -> None:
         _insist(lambda: store.fail_task(claim.ref, _unavailable(claim.tool), leg=claim.leg))
         return
     leg = RunningLeg(claim.ref, claim.leg, resume.token.child())
-    heartbeat.watch(store, leg)
+    watcher.watch(store, leg)
     try:
-        ending = _call(store, tool, resume, leg)
+        ending = _call(store, tool, resume, leg, watcher)
+        if isinstance(ending, Asked):
+            watcher.flush(store, leg)
         if not _abandoned(store, claim, leg, ending):
             _insist(lambda: _settle(store, claim, leg, ending))
     finally:
-        heartbeat.forget(leg)
+        watcher.forget(leg)
 
 
 def _unavailable(name: str) -> McpError:
     return internal_error(f"The tool {name} is no longer available")
 
 
-def _call(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg) -> Ending:
+def _call(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg, watcher: Watcher) -> Ending:
     assert tool.signature is not None
     try:
         values = tool.signature.convert(resume.arguments)
     except InvalidArguments as problem:
         return Failed(internal_error(f"The tool no longer takes these arguments: {problem}"))
-    return call(tool, context_of(store, tool, resume, leg), values, locale=resume.context.get("locale"))
+    return call(tool, _context(store, tool, resume, leg, watcher), values, locale=resume.context.get("locale"))
 
 
-def context_of(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg) -> TaskContext:
+def _context(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg, watcher: Watcher) -> TaskContext:
     """The handler's context in a leg: the same principal as in the call, and every answer so far."""
 
     def report(message: str | None, done: float | None, total: float | None) -> None:
-        heartbeat.report(leg, message, done, total)
+        watcher.report(leg, message, done, total)
 
     owner = None
     if resume.owner_key is not None:

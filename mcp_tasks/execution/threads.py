@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 from django.db import close_old_connections, connections
 
+from .. import compat
+
 logger = logging.getLogger("mcp_tasks.runner")
 
 Job = Callable[[], None]
@@ -124,7 +126,9 @@ class DaemonPool:
             close_old_connections()
             return
         for connection in connections.all(initialized_only=True):
-            if connection.errors_occurred:
+            if compat.is_pooled(connection):
+                connection.close()  # back to the pool: threads that rest must not starve those that work
+            elif connection.errors_occurred:
                 connection.close_if_unusable_or_obsolete()
             elif (
                 idle_seconds > _IDLE_CHECK_SECONDS and connection.connection is not None and not connection.is_usable()

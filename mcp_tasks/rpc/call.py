@@ -21,6 +21,7 @@ from ..protocol.errors import (
     missing_capability,
 )
 from ..store import get_store
+from ..store.rules import changed_ttl_ms
 from ..store.snapshots import to_wire
 from ..store.types import Claim, CreatedTask, IdempotencyConflict, RetentionLimitExceeded, TaskLimitReached
 from ..tools.cancellation import CancellationToken
@@ -49,12 +50,6 @@ logger = logging.getLogger("mcp_tasks.rpc")
 
 _TRACE_LENGTH = 512
 _KEY_LENGTH = 255
-#: What a client of the older era counts as able to answer, so that a tool's question ends in words for people.
-_EVERYTHING: dict[str, Json] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}, "context": {}},
-    "roots": {},
-}
 CANNOT_ASK = "This tool has a question, which works with clients of MCP 2026-07-28 only."
 
 
@@ -141,7 +136,7 @@ def _run_inline(made: ToolCall, emit: Emit) -> Reply:
             may_become_task=made.may_be_task,
             strict_answers=tool.strict_answers,
         ),
-        capabilities=_EVERYTHING if request.is_legacy else request.capabilities,
+        capabilities=mrtr.EVERYTHING if request.is_legacy else request.capabilities,
         owner=request.caller.identity,
         scopes=request.caller.scopes,
         meta=request.meta,
@@ -206,7 +201,9 @@ def _made(made: ToolCall, create: Callable[[], CreatedTask]) -> Reply:
 def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedTask:
     """Store the task, durably, before anybody hears of it. Raises McpError for a limit or a conflict."""
     request, tool = made.request, made.tool
-    attributes = {} if deferred is None else deferred.attributes
+    attributes = {} if deferred is None else dict(deferred.attributes)
+    if "ttl_ms" in attributes:
+        attributes["ttl_ms"] = changed_ttl_ms(attributes["ttl_ms"])  # at most MAX_TTL_MS, as from a leg
     trace = request.meta.get("traceparent")
     try:
         return get_store().create_task(

@@ -15,6 +15,8 @@ from .requests import Emit, Reply, Request, Work, complete, failure, guarded
 
 logger = logging.getLogger("mcp_tasks.rpc")
 
+CANNOT_ASK = "This method has a question, which works with clients of MCP 2026-07-28 only."
+
 
 def run_method(method: Method, request: Request) -> Work:
     """A host project's method, on a thread of its own like any handler."""
@@ -37,7 +39,7 @@ def _run(method: Method, request: Request, token: CancellationToken, locale: str
             set_ttl=lambda ttl_ms: False,
             load_user=lambda: request.caller.user,
         ),
-        capabilities=request.capabilities,
+        capabilities=mrtr.EVERYTHING if request.is_legacy else request.capabilities,
         owner=request.caller.identity,
         scopes=request.caller.scopes,
         meta=request.meta,
@@ -50,7 +52,10 @@ def _run(method: Method, request: Request, token: CancellationToken, locale: str
         return complete(request, {**hints, **ending.result})
     if isinstance(ending, Failed):
         return failure(request.id, ending.error, legacy=request.is_legacy)
-    if isinstance(ending, Asked) and asks:
-        return mrtr.input_required(request, ending.requests, context)
+    if isinstance(ending, Asked) and method.traits.asks:
+        if request.is_legacy:
+            return failure(request.id, internal_error(CANNOT_ASK), legacy=True)
+        if not ending.requests.keys() <= context.answers.keys():
+            return mrtr.input_required(request, ending.requests, context)
     logger.error("a method ended in a way it may not", extra={"event": "method_contract", "method": method.name})
     return failure(request.id, internal_error(), legacy=request.is_legacy)

@@ -45,6 +45,11 @@ KNOWN: dict[str, Traits] = {
 }
 
 
+#: Methods that no host project replaces, and the prefix that the Tasks extension keeps for itself.
+_OURS = ("server/discover", "tools/list", "tools/call")
+_RESERVED = "tasks/"
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One entry. ``handler`` is ours and runs on the serving thread; ``function`` is a host project's."""
@@ -104,17 +109,18 @@ def method(
     """
     Serve a further MCP method: ``@method("prompts/get") def prompts_get(params, context): …``.
 
-    The function, sync or async, gets the request's ``params`` and a TaskContext, and returns the result object;
+    The function, sync or async, is called with the request's ``params`` and a TaskContext, and returns the result;
     ``resultType``, ``_meta`` and missing caching hints are added. It may raise McpError, and ask
     (``context.elicit``, ``context.ask``) where the specification lets the method ask. It runs on a thread of its
     own. Its server capability is announced with it.
 
     For methods that MCP 2026-07-28 knows, everything but the name has its default from there. For others:
     ``capability`` announces it, ``name_param`` is the parameter that ``Mcp-Name`` mirrors, ``asks`` lets it ask,
-    ``cacheable`` adds caching hints. Raises ValueError for a name that is ours.
+    ``cacheable`` adds caching hints. Raises ValueError for a name that is ours or begins with ``tasks/``.
     """
-    if name in table.methods and table.methods[name].handler is not None:
-        raise ValueError(f"{name} is served by mcp_tasks itself")
+    # Not a look into the table: our own methods may not be in it yet when a project registers its.
+    if name in _OURS or name.startswith(_RESERVED):
+        raise ValueError(f"{name} is served by mcp_tasks itself, or reserved by the Tasks extension")
     known = KNOWN.get(name, Traits())
     traits = Traits(
         capability=capability or known.capability,

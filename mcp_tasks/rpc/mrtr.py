@@ -21,6 +21,12 @@ MAX_AGE_SECONDS = 600
 _SALT = "mcp_tasks.rpc.mrtr"
 #: Members of params that change from round to round, or that no call is recognised by.
 _NOT_SALIENT = ("_meta", "inputResponses", "requestState", "task")
+#: What a client of the older era counts as able to answer, so that a question to it ends in words for people.
+EVERYTHING: dict[str, Json] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {},
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ changes a task by calling it.
 """
 
 from functools import lru_cache
-from typing import cast
+
+from django.core.exceptions import ImproperlyConfigured
 
 from .. import conf
 from .base import TaskStore
@@ -14,7 +15,9 @@ from .database import DatabaseTaskStore
 from .forwarding import ForwardingTaskStore
 from .memory import MemoryTaskStore
 from .types import (
+    DEFAULT_TTL,
     AppliedResponses,
+    Claim,
     CreatedTask,
     Expired,
     IdempotencyConflict,
@@ -24,6 +27,7 @@ from .types import (
     Present,
     ResumeContext,
     RetentionLimitExceeded,
+    SweepReport,
     TaskLimitReached,
     TaskSnapshot,
     TaskStoreError,
@@ -32,7 +36,9 @@ from .types import (
 )
 
 __all__ = [
+    "DEFAULT_TTL",
     "AppliedResponses",
+    "Claim",
     "CreatedTask",
     "DatabaseTaskStore",
     "Expired",
@@ -45,6 +51,7 @@ __all__ = [
     "Present",
     "ResumeContext",
     "RetentionLimitExceeded",
+    "SweepReport",
     "TaskLimitReached",
     "TaskSnapshot",
     "TaskStore",
@@ -57,8 +64,13 @@ __all__ = [
 
 @lru_cache(maxsize=1)
 def get_store() -> TaskStore:
-    """The store that ``MCP_TASKS["STORE"]`` names, made once per process."""
-    return cast("TaskStore", conf.load(conf.get_settings().STORE)())
+    """The store that ``MCP_TASKS["STORE"]`` names, made once per process; raises ImproperlyConfigured naming it."""
+    path = conf.get_settings().STORE
+    store = conf.load(path)
+    store = store() if callable(store) else store
+    if not isinstance(store, TaskStore):
+        raise ImproperlyConfigured(f"MCP_TASKS['STORE']: {path} makes no TaskStore.")
+    return store
 
 
 conf.on_reset(get_store.cache_clear)

@@ -69,7 +69,6 @@ class MemoryTaskStore(MemoryOutcomes):
         durable: bool = True,
     ) -> CreatedTask:
         key = owner_key(owner)
-        keyed = idempotency_key is not None and owner is not None
         task_id = secrets.token_urlsafe(32)
         now = self._clock()
         row = Row(
@@ -97,8 +96,8 @@ class MemoryTaskStore(MemoryOutcomes):
             context_json=rules.limited("context", dumps(context or {})),
             meta_json=None if meta is None else rules.meta_text(meta),
             lease_holder="deferred" if deferred else None,
-            idempotency_key=idempotency_key if keyed else None,
-            idempotency_print=digest([method, tool, arguments]) if keyed else None,
+            idempotency_key=None if owner is None else idempotency_key,
+            idempotency_print=digest([method, tool, arguments]),
             trace_context=trace_context,
         )
         row.set_ttl(rules.checked_ttl_ms(ttl_ms))
@@ -254,13 +253,10 @@ class MemoryTaskStore(MemoryOutcomes):
             return None
         name = (wanted.owner_key, wanted.idempotency_key)
         for row in self._rows.values():
-            if (row.owner_key, row.idempotency_key) == name:
-                if not row.is_present(now):
-                    row.idempotency_key = None
-                elif row.idempotency_print != wanted.idempotency_print:
-                    raise IdempotencyConflict("the key was used with another tool or other arguments")
-                else:
-                    return row
+            if (row.owner_key, row.idempotency_key) == name and row.is_present(now):
+                if row.idempotency_print != wanted.idempotency_print:
+                    raise IdempotencyConflict("the idempotency key was used with another tool or other arguments")
+                return row
         return None
 
     def _check_room(self, key: str | None, now: datetime) -> None:

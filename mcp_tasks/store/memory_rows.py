@@ -78,7 +78,7 @@ class Row:
     meta_json: str | None
     lease_holder: str | None
     idempotency_key: str | None
-    idempotency_print: str | None
+    idempotency_print: str
     trace_context: str | None
     revision: int = 1
     deliveries: int = 0

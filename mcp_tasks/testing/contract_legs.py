@@ -210,6 +210,13 @@ class LegsContract(ContractBase):
         assert (heard.rung, heard.published, heard.tokens) == ([leg.ref], [], [])
         assert store.claim(leg.ref) == Claim(leg.ref, 2, "report", 1, 2)
 
+    def test_a_release_takes_back_one_attempt_and_not_those_before(self, store: TaskStore) -> None:
+        leg = claimed(store, max_attempts=3)
+        store.retry(leg.ref, leg.leg, after_seconds=0)
+        leg = claim(store, leg.ref)
+        assert store.release(leg.ref, leg.leg)
+        assert view(store, leg.ref).attempts == 1
+
     def test_a_leg_that_may_not_be_run_again_is_not_released(self, store: TaskStore, heard: Heard) -> None:
         leg = claimed(store, max_attempts=1)
         with unchanged(store, leg.ref, heard):
@@ -281,9 +288,11 @@ class LegsContract(ContractBase):
             assert store.let_go(leg.ref, leg.leg).why == "terminal"
         assert store.let_go(stranger(), 1).why == "gone"
 
-    @pytest.mark.parametrize("how", ["parked", "ended", "released", "retried"])
-    def test_a_leg_that_was_over_before_the_outcome_has_nothing_to_let_go(self, store: TaskStore, how: str) -> None:
-        leg = claimed(store, max_attempts=3)
+    @pytest.mark.parametrize("how", ["parked", "ended", "released", "retried", "lost"])
+    def test_a_leg_that_was_over_before_the_outcome_has_nothing_to_let_go(
+        self, store: TaskStore, advance: Advance, how: str
+    ) -> None:
+        leg = claimed(store, max_attempts=1 if how == "lost" else 3)
         if how in ("parked", "ended"):
             asked = {"approval": question()}
             assert store.require_input(leg.ref, asked, leg=leg.leg, live=how == "ended")
@@ -292,7 +301,10 @@ class LegsContract(ContractBase):
             "ended": lambda: store.end_leg(leg.ref, leg.leg),
             "released": lambda: store.release(leg.ref, leg.leg),
             "retried": lambda: store.retry(leg.ref, leg.leg, after_seconds=0),
+            "lost": lambda: Outcome(store.recover().failed == 1),
         }
+        if how == "lost":
+            advance(leg.ref, LEASE_SECONDS + 1)
         assert ends[how]()
         store.cancel_task(leg.ref)
         assert store.let_go(leg.ref, leg.leg).why == "terminal"

@@ -92,6 +92,15 @@ class OutcomesContract(ContractBase):
             assert (task.status_message, task.progress_done, task.progress_total) == (message, done, total)
         assert task.revision == 1 + len(steps)
 
+    @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")], ids=str)
+    def test_numbers_that_no_json_can_carry_are_refused(self, store: TaskStore, heard: Heard, number: float) -> None:
+        ref = create(store).ref
+        with unchanged(store, ref, heard):
+            with pytest.raises(ValueError, match="done"):
+                store.set_status(ref, "Reading", done=number)
+            with pytest.raises(ValueError, match="total"):
+                store.set_status(ref, "Reading", done=1, total=number)
+
     def test_progress_can_never_reach_a_terminal_status(self, store: TaskStore) -> None:
         ref = create(store).ref
         for status in ("completed", "failed", "cancelled", "input_required"):

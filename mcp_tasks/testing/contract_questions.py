@@ -52,6 +52,11 @@ class QuestionsContract(ContractBase):
         assert store.heartbeat(leg.ref, leg.leg).why == "fenced"
         assert store.claim(leg.ref) is None
 
+    def test_a_question_without_a_message_leaves_the_one_before(self, store: TaskStore) -> None:
+        ref = create(store, status_message="Half way").ref
+        store.require_input(ref, {"approval": question()})
+        assert view(store, ref).status_message == "Half way"
+
     def test_the_questions_are_shown_in_the_order_and_form_they_were_asked_in(self, store: TaskStore) -> None:
         requests = {"b": question("B?"), "a": {"method": "roots/list"}, "aa": question("AA?")}
         ref = parked(store, requests)

@@ -189,10 +189,20 @@ class TtlContract(ContractBase):
         assert view(store, ref).status == "failed"
         assert store.outstanding_input_requests(ref) == {}
 
-    def test_a_foreign_leg_with_too_large_a_result_does_not_fail_the_task(self, store: TaskStore, heard: Heard) -> None:
+    def test_a_foreign_leg_with_too_large_an_outcome_does_not_fail_the_task(
+        self, store: TaskStore, heard: Heard
+    ) -> None:
         leg = claimed(store)
         with configured(limits={"PAYLOAD_BYTES": 1024}), unchanged(store, leg.ref, heard):
             assert store.complete_task(leg.ref, {"text": "x" * 2000}, leg=leg.leg + 1).why == "fenced"
+            error = McpError(-32000, "broken", "x" * 2000)
+            assert store.fail_task(leg.ref, error, leg=leg.leg + 1).why == "fenced"
+
+    def test_a_message_of_the_callers_own_stays_with_an_error_too_large_to_keep(self, store: TaskStore) -> None:
+        ref = create(store).ref
+        with configured(limits={"PAYLOAD_BYTES": 1024}), pytest.raises(RetentionLimitExceeded):
+            store.fail_task(ref, McpError(-32000, "broken", "x" * 2000), status_message="The disk is full")
+        assert view(store, ref).status_message == "The disk is full"
 
     def test_sizes_are_those_of_utf_8(self, store: TaskStore) -> None:
         fits, exceeds = {"t": "é" * 508}, {"t": "é" * 508 + "x"}

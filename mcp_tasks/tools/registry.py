@@ -198,12 +198,16 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     A wrong definition raises nothing here: it is a system check error (E005, E009) and stops what serves.
     """
+    unknown = sorted(set(options) - _OPTIONS)
+    known = {name: value for name, value in options.items() if name in _OPTIONS}
     if function is not None:
         registry.add(build(function))
         return function
 
     def decorate(function: Function) -> Function:
-        registry.add(build(function, **options))
+        made = build(function, **known)
+        made.problems.extend(f"{name} is no option of @tool" for name in unknown)
+        registry.add(made)
         return function
 
     return decorate
@@ -306,3 +310,7 @@ def _plain(schema: Mapping[str, Json]) -> dict[str, Json]:
     if not isinstance(schema, Mapping):
         raise InvalidSchema("a schema is given as an object")
     return cast("dict[str, Json]", loads(dumps(dict(schema))))
+
+
+#: The keyword parameters of ``@tool``.
+_OPTIONS = frozenset(inspect.signature(build).parameters) - {"function"}

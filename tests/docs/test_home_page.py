@@ -10,7 +10,7 @@ from .projects import environment
 SCRIPT = """
 import asyncio, re
 from django.conf import settings
-settings.MCP_TASKS = {**settings.MCP_TASKS, "RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"}}
+settings.MCP_TASKS = {**settings.MCP_TASKS, "RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"}}
 from project.asgi import application
 
 async def get(path):

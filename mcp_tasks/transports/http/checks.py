@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from django.conf import settings as django_settings
-from django.core.exceptions import DisallowedHost
+from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.http import HttpRequest
 
 from ... import conf
-from ...access.authentication import Refusal, authenticate
+from ...access.authentication import Refusal, authenticate, class_problem
+from ...access.owners import function_problem
 from ...protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, McpError
 from ...protocol.jsonrpc import error_text
 from ...rpc.dispatch import serve
 from ...rpc.requests import Response
 from ...runners.base import get_runner
+from ...store import get_store
 from ...tools.registry import registry
 from .negotiation import JSON, Accepted, accepted, is_json
 
@@ -56,9 +58,13 @@ TOO_BUSY = Refused(503, "Too many calls are running; try again in a moment", {"R
 
 def require_servable() -> None:
     """Raise ImproperlyConfigured naming every wrong setting and tool: a half-right server answers nothing."""
-    conf.get_settings()
+    settings = conf.get_settings()
     registry.require_valid()
+    get_store()
     get_runner()
+    wrong = [conf.lease_problem(), function_problem(), *map(class_problem, settings.AUTHENTICATION_CLASSES)]
+    if any(wrong):
+        raise ImproperlyConfigured(" ".join(filter(None, wrong)))
 
 
 def body_limit() -> int | None:
