@@ -1,0 +1,121 @@
+"""One server process ends, or is frozen, in the middle of legs; another one on the same database takes over."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_tasks.store.types import ref_of
+from mcp_tasks.testing.client import McpClient
+from tests.faults.databases import Database, database, kinds, recommended
+from tests.support.servers import Server, manage, serving
+
+pytestmark = [
+    pytest.mark.skipif(not kinds(), reason="this database is not served by real processes in the suite"),
+    pytest.mark.xdist_group("processes"),
+]
+
+#: Longer than any test: what comes back sooner was given back, not taken.
+LONG_LEASE = {"LEASE_SECONDS": 300, "HEARTBEAT_SECONDS": 60}
+
+
+class Site:
+    """A database with tokens, and servers on it."""
+
+    def __init__(self, made: Database, folder: Path) -> None:
+        self.database, self.folder = made, folder
+        manage(made.environment, "migrate", "-v", "0")
+        self.token = manage(made.environment, "demo", "--show-tokens").split()[1]
+
+    def serving(self, kind: str = "uvicorn", **settings: Any) -> Any:
+        environment = {**self.database.environment, "FAULTS_MCP_TASKS": json.dumps(settings)}
+        return serving(environment, self.folder, kind=kind)
+
+    def client(self, server: Server) -> McpClient:
+        return McpClient.http(server.url, token=self.token)
+
+    def row(self, task_id: str) -> dict[str, Any]:
+        """The state of a task, straight from its table."""
+        columns = ("phase", "status", "leg", "attempts", "lease_holder")
+        where = f"REPLACE(CAST(ref AS TEXT), '-', '') = '{ref_of(task_id).hex}'"
+        found = self.database.query(f"SELECT {', '.join(columns)} FROM mcp_tasks_task WHERE {where}")
+        return dict(zip(columns, found[0], strict=True))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with database(recommended(), f"processes_{os.getpid()}", tmp_path) as made:
+        yield Site(made, tmp_path)
+
+
+def until(true: Callable[[], bool], timeout_seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["uvicorn", "demo"])
+def test_a_server_that_is_told_to_stop_gives_back_what_may_be_run_again(site: Site, kind: str) -> None:
+    with site.serving(kind, **LONG_LEASE) as first:
+        client = site.client(first)
+        patient = client.call_tool("patient", {"seconds": 30})["taskId"]
+        stubborn = client.call_tool("stubborn", {"seconds": 30})["taskId"]
+        charge = client.call_tool("charge", {"text": "once", "seconds": 30})["taskId"]
+        until(lambda: all(site.row(task_id)["phase"] == "running" for task_id in (patient, stubborn, charge)))
+        assert first.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+    released = site.row(patient)
+    assert (released["phase"], released["attempts"], released["lease_holder"]) == ("queued", 0, None)
+    # Whoever did not stop, or may not run twice, keeps its lease: nothing was stored for it, no exception either.
+    for task_id in (stubborn, charge):
+        assert (site.row(task_id)["phase"], site.row(task_id)["status"]) == ("running", "working")
+    with site.serving(**LONG_LEASE) as second:
+        until(lambda: site.row(patient)["leg"] == 2)
+        site.client(second).cancel_task(patient)
+
+
+def test_a_task_that_waits_for_its_human_does_not_mind_the_restart(site: Site) -> None:
+    with site.serving() as first:
+        task_id = site.client(first).call_tool("needs_approval", {"service": "web"})["taskId"]
+        before = site.client(first).wait_for(task_id, ("input_required",))
+        first.end(signal.SIGKILL)
+    with site.serving() as second:
+        client = site.client(second)
+        assert client.get_task(task_id) == before
+        client.update_task(task_id, {"approval": {"action": "accept", "content": {"approve": True}}})
+        assert client.wait_for(task_id)["result"]["content"][0]["text"] == "deployed web"
+
+
+def test_a_killed_leg_that_may_not_run_again_fails_with_a_reason(site: Site) -> None:
+    with site.serving() as first:
+        task_id = site.client(first).call_tool("charge", {"text": "once", "seconds": 60})["taskId"]
+        until(lambda: site.row(task_id)["phase"] == "running")
+        first.end(signal.SIGKILL)
+    with site.serving() as second:
+        task = site.client(second).wait_for(task_id, timeout_seconds=20)
+    assert task["status"] == "failed"
+    assert task["error"]["code"] == -32603
+    assert task["statusMessage"]
+
+
+def test_a_frozen_leg_is_taken_over_and_its_late_result_dropped(site: Site) -> None:
+    with site.serving() as first, site.serving() as second:
+        # One of the two claims it; whichever it is gets frozen.
+        task_id = site.client(first).call_tool("stubborn", {"seconds": 4})["taskId"]
+        until(lambda: site.row(task_id)["lease_holder"] is not None)
+        holder = int(site.row(task_id)["lease_holder"].rsplit(":", 1)[1])
+        frozen, other = (first, second) if holder == first.process.pid else (second, first)
+        frozen.send(signal.SIGSTOP)
+        until(lambda: site.row(task_id)["leg"] == 2)
+        frozen.send(signal.SIGCONT)
+        task = site.client(other).wait_for(task_id, timeout_seconds=30)
+        assert task["result"]["content"][0]["text"] == "done on leg 2"
+        time.sleep(2.0)  # by now the frozen handler has ended too
+        assert site.client(frozen).get_task(task_id) == task
+    kinds_of_events = site.database.query("SELECT kind FROM mcp_tasks_taskevent ORDER BY id")
+    assert [kind for (kind,) in kinds_of_events].count("completed") == 1
