@@ -121,7 +121,10 @@ class Task(models.Model):
             ),
             models.CheckConstraint(
                 name="mcp_tasks_ttl_shape",
-                condition=(Q(ttl_ms=None, expires_at=None) | Q(ttl_ms__gt=0, expires_at__isnull=False))
+                # "NULL > 0" is unknown, and what is unknown passes a check: so it is said that it is set.
+                condition=(
+                    Q(ttl_ms=None, expires_at=None) | Q(ttl_ms__isnull=False, ttl_ms__gt=0, expires_at__isnull=False)
+                )
                 & Q(poll_interval_ms__gt=0, revision__gte=1, leg__gte=0),
             ),
         ]

@@ -65,8 +65,11 @@ class Heartbeat:
 
     def flush(self, store: TaskStore, leg: RunningLeg) -> None:
         """Write what was reported last, on this thread: the handler asked, and its client will look now."""
-        if leg.progress is not None:
-            self._write(store, leg, time.monotonic())
+        try:
+            if leg.progress is not None:
+                self._write(store, leg, time.monotonic())
+        except Exception:  # the question matters more, and is asked in any case
+            logger.exception("progress could not be written", extra={"event": "heartbeat_failed", "ref": str(leg.ref)})
 
     def _beat(self) -> None:
         wake = self._wake

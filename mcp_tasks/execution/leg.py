@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError, connections
 
 from .. import conf
-from ..protocol.codec import Json
+from ..protocol.codec import Json, JsonError
 from ..protocol.errors import McpError, internal_error
 from ..store.base import TaskStore
 from ..store.types import Claim, InvalidTransition, Outcome, ResumeContext, RetentionLimitExceeded
@@ -177,6 +177,9 @@ def _fail(store: TaskStore, claim: Claim, error: McpError, *, traceback: str | N
     except RetentionLimitExceeded as problem:
         logger.warning("an error was too large: %s", problem, extra={"event": "too_large", "ref": str(claim.ref)})
         return Outcome(True)
+    except JsonError as problem:
+        logger.error("an error has no JSON form: %s", problem, extra={"event": "tool_contract", "ref": str(claim.ref)})
+        return store.fail_task(claim.ref, internal_error(), leg=claim.leg, traceback=traceback)
 
 
 def start_deferred(store: TaskStore, claim: Claim, task: DeferredTask) -> Outcome:

@@ -170,7 +170,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             models.Q(
                                 models.Q(("expires_at", None), ("ttl_ms", None)),
-                                models.Q(("expires_at__isnull", False), ("ttl_ms__gt", 0)),
+                                models.Q(("expires_at__isnull", False), ("ttl_ms__gt", 0), ("ttl_ms__isnull", False)),
                                 _connector="OR",
                             ),
                             ("leg__gte", 0),

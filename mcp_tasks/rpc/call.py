@@ -246,7 +246,7 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
 def _created(made: ToolCall, created: CreatedTask) -> Reply:
     text = to_wire(created.snapshot).create_result(created.task_id, server_meta())
     # Under an idempotency key, which only an owner can use, the client will ask again: a lost reply loses nothing.
-    keyed = IDEMPOTENCY_KEY in made.request.meta and made.request.caller.owner is not None
+    keyed = made.request.meta.get(IDEMPOTENCY_KEY) is not None and made.request.caller.owner is not None
     orphan = None if keyed else created.ref
     return result(made.request, text, created=orphan)
 

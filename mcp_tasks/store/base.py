@@ -2,8 +2,8 @@
 The interface of a task store.
 
 Server code names a task by ``ref``; only ``create_task`` and ``resolve`` know the client's id. Methods are
-synchronous, each has an ``a…`` twin that runs the whole method on a thread. Writing methods of a leg take
-its number and are fenced by it; without it the guard is "live and not expired" and the first outcome wins.
+synchronous; those of server code have an ``a…`` twin that runs the whole method on a thread. Writing methods of a
+leg take its number and are fenced by it; without it the guard is "live and not expired" and the first outcome wins.
 """
 
 import time
@@ -50,6 +50,8 @@ class twin(Generic[P, R]):  # noqa: N801 - reads like a decorator where it is us
         self.__doc__ = f"``{method.__name__}`` on a thread."
 
     def __get__(self, instance: Any, owner: Any = None) -> Callable[P, Coroutine[Any, Any, R]]:
+        if instance is None:
+            return self  # type: ignore[return-value]  # looked up on the class, as help() does
         return sync_to_async(getattr(instance, self._name))
 
 

@@ -11,7 +11,6 @@ from django.conf import settings as django_settings
 from django.db.models import Exists, F, QuerySet, Value
 from django.utils.crypto import salted_hmac
 
-from .. import conf
 from ..dbtime import DbNow
 from ..lifecycle import (
     OWNER_LABEL_LENGTH,
@@ -90,7 +89,7 @@ class Creation(Reading):
             max_attempts=max_attempts,
             priority=priority,
             ttl_ms=rules.checked_ttl_ms(ttl_ms),
-            poll_interval_ms=poll_interval_ms or conf.get_settings().POLL_INTERVAL_MS,
+            poll_interval_ms=rules.checked_poll_interval_ms(poll_interval_ms),
             payload_bytes=size_bytes(arguments_json) + size_bytes(meta_json or ""),
             trace_context=trace_context,
             lease_holder="deferred" if deferred else None,

@@ -40,7 +40,8 @@ class Legs(Reading):
 
     def heartbeat(self, ref: UUID, leg: int) -> Outcome:
         lease = conf.get_settings().LEASE_SECONDS
-        if rows(database()).mine(ref, leg).update(due_at=after(lease)):
+        # A leg whose work was handed over has no lease, and must not get one back from a late beat.
+        if rows(database()).mine(ref, leg).filter(due_at__isnull=False).update(due_at=after(lease)):
             return Outcome(True)
         return self.refusal(database(), ref, leg)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from .. import conf
 from ..lifecycle import (
     DONE,
     EXPIRED,
@@ -91,7 +90,7 @@ class MemoryTaskStore(MemoryOutcomes):
             due_at=now + timedelta(seconds=REDELIVER_SECONDS),
             ttl_ms=None,
             expires_at=None,
-            poll_interval_ms=poll_interval_ms or conf.get_settings().POLL_INTERVAL_MS,
+            poll_interval_ms=rules.checked_poll_interval_ms(poll_interval_ms),
             arguments_json=rules.limited("arguments", dumps(arguments)),
             context_json=rules.limited("context", dumps(context or {})),
             meta_json=None if meta is None else rules.meta_text(meta),
@@ -143,7 +142,7 @@ class MemoryTaskStore(MemoryOutcomes):
     def heartbeat(self, ref: UUID, leg: int) -> Outcome:
         with self._change(ref) as change:
             row = change.admitted(leg)
-            if row is None:
+            if row is None or row.due_at is None:
                 return change.refused(leg)
             row.renew(change.now)
             return Outcome(True)

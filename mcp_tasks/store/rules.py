@@ -16,6 +16,9 @@ from ..protocol.errors import McpError, internal_error
 from .base import AnswerCheck
 from .types import DEFAULT_TTL, InvalidTransition, Requests, RetentionLimitExceeded, TtlMs
 
+#: A hundred years: what is longer would not be a date any more.
+TTL_LIMIT_MS = 100 * 365 * 24 * 3600 * 1000
+
 _ADDED_META = (SERVER_INFO_KEY, PROGRESS_KEY, RELATED_TASK_KEY)
 
 #: The answer of the janitor to a question whose deadline is over.
@@ -106,9 +109,19 @@ def checked_ttl_ms(ttl_ms: TtlMs) -> int | None:
         return None
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms <= 0:
         raise ValueError("ttl_ms must be a positive number of milliseconds")
-    if settings.MAX_TTL_MS is not None and ttl_ms > settings.MAX_TTL_MS:
-        raise ValueError(f"ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({settings.MAX_TTL_MS})")
+    limit = min(settings.MAX_TTL_MS or TTL_LIMIT_MS, TTL_LIMIT_MS)
+    if ttl_ms > limit:
+        raise ValueError(f"ttl_ms is beyond MCP_TASKS['MAX_TTL_MS'] ({limit})")
     return ttl_ms
+
+
+def checked_poll_interval_ms(poll_interval_ms: int | None) -> int:
+    """The hint to store for a new task, the default where none is given; raises ValueError for what is no interval."""
+    if poll_interval_ms is None:
+        return conf.get_settings().POLL_INTERVAL_MS
+    if not isinstance(poll_interval_ms, int) or not 0 < poll_interval_ms < 2**31:
+        raise ValueError("poll_interval_ms must be a positive number of milliseconds")
+    return poll_interval_ms
 
 
 def changed_ttl_ms(ttl_ms: int | None) -> int | None:
@@ -122,8 +135,7 @@ def changed_ttl_ms(ttl_ms: int | None) -> int | None:
         return limit
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool):
         raise ValueError("ttl_ms must be a number of milliseconds, or None")
-    ttl_ms = max(ttl_ms, 1)
-    return ttl_ms if limit is None else min(ttl_ms, limit)
+    return min(max(ttl_ms, 1), limit or TTL_LIMIT_MS, TTL_LIMIT_MS)
 
 
 def live_limit(owner_key: str | None) -> int | None:

@@ -25,22 +25,19 @@ from ..lifecycle import (
 )
 from ..models import TaskInput
 from ..protocol.codec import dumps
-from ..protocol.errors import internal_error
 from ..protocol.tasks import FAILED, INPUT_REQUIRED, WORKING
 from ..querysets import VISIBLE, fresh
 from ..tools.cancellation import CANCELLED
+from . import rules
 from .base import TaskStore
 from .batches import in_batches, record_all
 from .effects import Effect
 from .inputs import answer
 from .locking import absent, database, earliest_deadline, leaving, lock, rows, settled, swap, transact
 from .reading import Reading, open_questions
-from .rules import NOBODY_ANSWERED
 from .types import SweepReport
 
 logger = logging.getLogger("mcp_tasks.janitor")
-
-LOST = internal_error("The process that ran this task was lost, and the tool may not be run again")
 
 _OVERDUE_BATCH = 1000  # row by row; the next pass takes the rest
 _REDELIVERIES = 4  # doublings until the limit is reached
@@ -70,7 +67,7 @@ class Sweep(Reading):
                 due_at=after(REDELIVER_SECONDS),
                 deliveries=0,
             )
-            error = dumps(LOST.payload())
+            error = dumps(rules.LEG_LOST.payload())
             failed = compat.update_returning(
                 lapsed.filter(status=WORKING),
                 ("ref", "revision", "leg"),
@@ -78,7 +75,7 @@ class Sweep(Reading):
                 **VISIBLE,
                 **settled(conf.get_settings().RETENTION_SECONDS),
                 status=FAILED,
-                status_message=LOST.message,
+                status_message=rules.LEG_LOST.message,
                 error_json=error,
                 payload_bytes=F("payload_bytes") + len(error),
                 phase=DONE,
@@ -134,7 +131,7 @@ def _time_out(using: str, *, ref: UUID) -> int:
     if not keys:
         swap(using, row, fresh(), due_at=earliest_deadline())
         return 0
-    picked = dict.fromkeys(sorted(keys), dumps(NOBODY_ANSWERED))
+    picked = dict.fromkeys(sorted(keys), dumps(rules.NOBODY_ANSWERED))
     answer(using, row, open_questions(using, ref), picked, actor="janitor", kind="ask_timeout")
     return 1
 

@@ -73,12 +73,12 @@ class ContractBase:
     @pytest.fixture
     def store(self) -> TaskStore:
         """The store under test, empty."""
-        raise NotImplementedError("a suite supplies a fixture `store`: an empty TaskStore")
+        pytest.fail("a suite supplies a fixture `store`: an empty TaskStore")
 
     @pytest.fixture
     def advance(self) -> Advance:
         """A function that makes seconds pass for one task; whether others age as well is left open."""
-        raise NotImplementedError("a suite supplies a fixture `advance`: called with ref and seconds")
+        pytest.fail("a suite supplies a fixture `advance`: called with ref and seconds")
 
     @pytest.fixture(autouse=True)
     def _pinned_settings(self) -> Iterator[None]:

@@ -38,7 +38,7 @@ lanes = DaemonPool("mcp-tasks-lane", LANES, backlog=LANE_BACKLOG, persistent=Tru
 
 
 class Disconnected(Exception):
-    """The client left before its request was complete."""
+    """The client left before its request or our answer was complete."""
 
 
 async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
@@ -69,6 +69,8 @@ async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
             abandon(received.response)
         else:
             await out.reply(received.response, received.accepted)
+    except Disconnected:
+        return
     finally:
         gone.cancel()
 
@@ -177,7 +179,14 @@ class Response:
         self._streaming = False
 
     async def reply(self, reply: Reply, accepted: Accepted) -> None:
-        """The finished answer; on an open stream its last event."""
+        """The finished answer; on an open stream its last event. A task that it names dies with it."""
+        try:
+            await self._reply(reply, accepted)
+        except Disconnected:
+            abandon(reply)
+            raise
+
+    async def _reply(self, reply: Reply, accepted: Accepted) -> None:
         if self._streaming:
             await self._body(event(reply.body or ""), more=False)
         elif reply.body is None:
@@ -201,11 +210,17 @@ class Response:
     async def _whole(self, status: int, text: str, headers: dict[str, str]) -> None:
         body = text.encode()
         await self._start(status, {**headers, "Content-Length": str(len(body))})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._emit({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _start(self, status: int, headers: dict[str, str]) -> None:
         pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in {**COMMON_HEADERS, **headers}.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        await self._emit({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, text: str, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+        await self._emit({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+    async def _emit(self, message: dict[str, Any]) -> None:
+        try:
+            await self._send(message)
+        except OSError:  # how a server may say that nobody listens
+            raise Disconnected from None

@@ -77,7 +77,9 @@ def _work(request: HttpRequest, work: Work, accepted: Accepted) -> HttpResponseB
 
 def _reply(reply: Reply, accepted: Accepted) -> HttpResponse:
     if reply.body is None:
-        return HttpResponse(status=reply.status, headers=COMMON_HEADERS)
+        empty = HttpResponse(status=reply.status, headers=COMMON_HEADERS)
+        del empty["Content-Type"]
+        return empty
     if sent_as_event(reply, accepted):
         headers = {**COMMON_HEADERS, **STREAM_HEADERS}
         return HttpResponse(event(reply.body), status=reply.status, content_type=EVENT_STREAM, headers=headers)
