@@ -22,7 +22,6 @@ from .contract_support import (
     ACCEPT,
     ALICE,
     BOB,
-    LEASE_SECONDS,
     MAX_TTL_MS,
     REDELIVER_SECONDS,
     RESULT,
@@ -341,14 +340,6 @@ class CreationContract(ContractBase):
         assert store.recover().changed == 0
         assert store.set_status(created.ref, "Half way")
         assert store.complete_task(created.ref, RESULT)
-
-    def test_a_late_beat_gives_a_handed_over_task_no_lease_again(self, store: TaskStore, advance: Advance) -> None:
-        created = create(store, deferred=True)
-        store.hand_over(created.ref, 1)
-        assert not store.heartbeat(created.ref, 1)
-        advance(created.ref, 10 * LEASE_SECONDS)
-        store.recover()
-        assert (view(store, created.ref).phase, view(store, created.ref).due_at) == ("running", None)
 
     def test_a_job_that_was_quicker_than_the_hand_over_keeps_its_outcome(self, store: TaskStore, heard: Heard) -> None:
         created = create(store, deferred=True)

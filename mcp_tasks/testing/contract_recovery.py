@@ -258,3 +258,11 @@ class RecoveryContract(ContractBase):
         heard.forget()
         assert store.answer_overdue().changed == 0
         assert heard.nothing
+
+    def test_a_late_beat_gives_a_handed_over_task_no_lease_again(self, store: TaskStore, advance: Advance) -> None:
+        created = create(store, deferred=True)
+        store.hand_over(created.ref, 1)
+        assert not store.heartbeat(created.ref, 1)
+        advance(created.ref, 10 * LEASE_SECONDS)
+        store.recover()
+        assert (view(store, created.ref).phase, view(store, created.ref).due_at) == ("running", None)
