@@ -1,5 +1,6 @@
 """Tools of the fault tests, beside those of the demo site: what is killed in the middle must tell what became of it."""
 
+import asyncio
 import time
 
 from mcp_tasks import TaskContext, tool
@@ -37,3 +38,12 @@ def stubborn(seconds: float, ctx: TaskContext) -> str:
     while time.monotonic() < end:
         time.sleep(0.05)
     return f"done on leg {ctx.leg}"
+
+
+@tool
+async def threaded(seconds: float, step_seconds: float) -> str:
+    """Works on threads that the interpreter takes away at its exit, and never looks whether it should stop."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await asyncio.to_thread(time.sleep, step_seconds)
+    return "done"

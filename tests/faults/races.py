@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "HEARTBEAT_SECONDS": 10,
     "SWEEP_SECONDS": 0,
     "LIMITS": {"LIVE_TASKS_PER_OWNER": 3},
-    "RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"},
+    "RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"},
 }
 
 CANCELLED, COMPLETED, FAILED = "done/cancelled", "done/completed", "done/failed"

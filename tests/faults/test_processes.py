@@ -42,15 +42,26 @@ class Site:
     def row(self, task_id: str) -> dict[str, Any]:
         """The state of a task, straight from its table."""
         columns = ("phase", "status", "leg", "attempts", "lease_holder")
-        where = f"REPLACE(CAST(ref AS TEXT), '-', '') = '{ref_of(task_id).hex}'"
-        found = self.database.query(f"SELECT {', '.join(columns)} FROM mcp_tasks_task WHERE {where}")
-        return dict(zip(columns, found[0], strict=True))
+        statement = f"SELECT {', '.join(columns)} FROM mcp_tasks_task WHERE {_is('ref', task_id)}"
+        return dict(zip(columns, self.database.query(statement)[0], strict=True))
+
+    def events(self, task_id: str) -> list[str]:
+        """The timeline of a task."""
+        statement = f"SELECT kind FROM mcp_tasks_taskevent WHERE {_is('task_id', task_id)} ORDER BY id"
+        return [kind for (kind,) in self.database.query(statement)]
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with database(recommended(), f"processes_{os.getpid()}", tmp_path) as made:
-        yield Site(made, tmp_path)
+def _is(column: str, task_id: str) -> str:
+    """SQLite keeps a UUID as text without hyphens, PostgreSQL as a UUID."""
+    return f"REPLACE(CAST({column} AS TEXT), '-', '') = '{ref_of(task_id).hex}'"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for all tests, since migrating takes longer than most of them; each looks at tasks of its own only."""
+    folder = tmp_path_factory.mktemp("site")
+    with database(recommended(), f"processes_{os.getpid()}", folder) as made:
+        yield Site(made, folder)
 
 
 def until(true: Callable[[], bool], timeout_seconds: float = 20.0) -> None:
@@ -77,6 +88,20 @@ def test_a_server_that_is_told_to_stop_gives_back_what_may_be_run_again(site: Si
     with site.serving(**LONG_LEASE) as second:
         until(lambda: site.row(patient)["leg"] == 2)
         site.client(second).cancel_task(patient)
+
+
+@pytest.mark.parametrize("kind", ["uvicorn", "demo"])
+def test_what_a_handler_raises_because_its_process_ends_is_no_outcome(site: Site, kind: str) -> None:
+    with site.serving(kind, **LONG_LEASE) as server:
+        client = site.client(server)
+        # While the interpreter waits for the thread of the second one, the first one is refused another thread.
+        steps = [{"seconds": 60, "step_seconds": step} for step in (0.2, 15)]
+        task_ids = [client.call_tool("threaded", arguments)["taskId"] for arguments in steps]
+        until(lambda: all(site.row(task_id)["phase"] == "running" for task_id in task_ids))
+        server.end(signal.SIGTERM, timeout_seconds=40)
+    for task_id in task_ids:
+        row = site.row(task_id)
+        assert (row["phase"], row["status"], row["leg"]) == ("running", "working", 1), site.events(task_id)
 
 
 def test_a_task_that_waits_for_its_human_does_not_mind_the_restart(site: Site) -> None:
@@ -117,5 +142,4 @@ def test_a_frozen_leg_is_taken_over_and_its_late_result_dropped(site: Site) -> N
         assert task["result"]["content"][0]["text"] == "done on leg 2"
         time.sleep(2.0)  # by now the frozen handler has ended too
         assert site.client(frozen).get_task(task_id) == task
-    kinds_of_events = site.database.query("SELECT kind FROM mcp_tasks_taskevent ORDER BY id")
-    assert [kind for (kind,) in kinds_of_events].count("completed") == 1
+    assert site.events(task_id).count("completed") == 1

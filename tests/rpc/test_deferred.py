@@ -248,7 +248,7 @@ def refusal(client: McpClient, tool: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     "attributes",
-    [*WRONG, {"ttl_ms": 10**15}, {"ttl_ms": None}, {"meta": {"x": float("nan")}}, {"meta": {"x": object()}}],
+    [*WRONG, {"meta": {"x": float("nan")}}, {"meta": {"x": object()}}],
 )
 def test_what_is_said_wrongly_is_the_tools_fault_and_makes_no_task(
     alice: McpClient, broker: Broker, caplog: pytest.LogCaptureFixture, attributes: dict[str, Any]
@@ -267,6 +267,18 @@ def test_what_a_leg_says_wrongly_fails_its_task(alice: McpClient, broker: Broker
     task = alice.get_task(task_id)
     assert (task["status"], task["error"]["code"]) == ("failed", -32603)
     assert not broker.jobs
+
+
+@pytest.mark.parametrize("ttl_ms", [10**12, None])
+def test_a_longer_life_than_the_settings_allow_is_cut_to_theirs(
+    alice: McpClient, broker: Broker, tool: str, configure: Callable[..., None], ttl_ms: int | None
+) -> None:
+    broker.attributes = {"ttl_ms": ttl_ms}
+    task_id, _ = handed_over(alice, tool)
+    assert alice.get_task(task_id)["ttlMs"] == 604_800_000
+    configure(MAX_TTL_MS=None)
+    task_id, _ = handed_over(alice, tool)
+    assert alice.get_task(task_id)["ttlMs"] == ttl_ms
 
 
 @pytest.mark.parametrize("start", [None, "send", 5])

@@ -84,14 +84,14 @@ def test_switched_off_optional_tools_answer_at_once_and_required_ones_are_gone(
     assert refused.value.code == -32602
 
 
-def test_without_the_older_era_only_our_own_version_is_named(
-    client: McpClient, configure: Callable[..., None]
-) -> None:
+def test_without_the_older_era_only_our_own_version_is_named(client: McpClient, configure: Callable[..., None]) -> None:
     configure(LEGACY_ERA=False)
     assert client.request("server/discover")["supportedVersions"] == ["2026-07-28"]
 
 
-@pytest.mark.parametrize("method", ["tasks/list", "tasks/result", "ping", "initialize", "logging/setLevel", "roots/list"])
+@pytest.mark.parametrize(
+    "method", ["tasks/list", "tasks/result", "ping", "initialize", "logging/setLevel", "roots/list"]
+)
 def test_removed_methods_do_not_exist(client: McpClient, method: str) -> None:
     answer = client.post(client.envelope(method, {"taskId": "x", "protocolVersion": "2026-07-28"}))
     (message,) = answer.messages()

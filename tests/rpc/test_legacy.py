@@ -162,7 +162,11 @@ def test_a_tool_that_asks_says_so_in_words(mcp_tools: Callable[..., Any]) -> Non
 
 
 def test_errors_are_told_as_in_the_newer_era_but_never_with_404_or_400(mcp_tools: Callable[..., Any]) -> None:
-    faults = {"tool": ToolError("full"), "mcp": McpError(-32021, "x", {"requiredCapabilities": {}}), "any": ValueError()}
+    faults = {
+        "tool": ToolError("full"),
+        "mcp": McpError(-32021, "x", {"requiredCapabilities": {}}),
+        "any": ValueError(),
+    }
 
     @mcp_tools(task="never")
     def fails(kind: str) -> str:

@@ -98,7 +98,9 @@ def test_where_the_needed_answer_is_missing_the_question_comes_again(client: Mcp
 
 
 @pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("responses", [None, [], "x", 5, True, {"place": None}, {"place": 5}, {"more": "x"}, {"more": []}])
+@pytest.mark.parametrize(
+    "responses", [None, [], "x", 5, True, {"place": None}, {"place": 5}, {"more": "x"}, {"more": []}]
+)
 def test_answers_of_a_wrong_shape_are_wrong_params(client: McpClient, trip: Trip, responses: Any, state: bool) -> None:
     more = {"requestState": client.call_tool("trip", {"who": "Ada"})["requestState"]} if state else {}
     runs = len(trip.runs)
@@ -173,7 +175,7 @@ def test_questions_of_parallel_branches_are_asked_together(client: McpClient, mc
     asked, answered = client.call_tool("parallel"), {}
     while asked["resultType"] == "input_required":
         assert not asked["inputRequests"].keys() & answered.keys()
-        answered |= dict.fromkeys(asked["inputRequests"], {"action": "cancel"})
+        answered |= {key: {"action": "cancel"} for key in asked["inputRequests"]}
         asked = again(client, asked, "parallel", **answered)
     assert asked["content"][0]["text"] == "cancel,cancel"
 
@@ -258,7 +260,9 @@ def test_a_kind_that_was_not_declared_on_this_request_is_never_asked(
         (ROOTS, {"roots": {"listChanged": True}}),
     ],
 )
-def test_a_kind_that_was_declared_is_asked(client: McpClient, mcp_tools: Register, question: Any, declared: Any) -> None:
+def test_a_kind_that_was_declared_is_asked(
+    client: McpClient, mcp_tools: Register, question: Any, declared: Any
+) -> None:
     @mcp_tools(task="never")
     def curious(ctx: TaskContext) -> Any:
         return ctx.ask({"q": question})

@@ -229,7 +229,12 @@ def test_a_client_without_the_extension_is_refused_and_nothing_happens(alice: Mc
     run_until_idle()
     before = Task.objects.values().get()
     params = {"taskId": task_id, "inputResponses": {"approval": {"action": "decline"}}}
-    for capabilities in ({}, {"extensions": {}}, {"tasks": {"get": {}}}, {"extensions": {"tasks": {}, "x.y/tasks": {}}}):
+    for capabilities in (
+        {},
+        {"extensions": {}},
+        {"tasks": {"get": {}}},
+        {"extensions": {"tasks": {}, "x.y/tasks": {}}},
+    ):
         answer = alice.declaring(capabilities).post(alice.declaring(capabilities).envelope(method, params))
         (message,) = answer.messages()
         assert (answer.status, message["error"]["code"]) == (400, -32021)

@@ -266,7 +266,9 @@ def test_a_key_that_was_answered_or_replaced_is_never_asked_again(alice: McpClie
         worker.require_input(ref, {"where": where})
 
 
-@pytest.mark.parametrize("asked", [{}, {"": ROOTS}, {"ä": ROOTS}, {"a b": ROOTS}, {"a": {"method": "ping"}}, {"a": None}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"": ROOTS}, {"ä": ROOTS}, {"a b": ROOTS}, {"a": {"method": "ping"}}, {"a": None}]
+)
 def test_a_tool_that_asks_for_nothing_or_nonsense_fails_its_task(
     alice: McpClient, mcp_tools: Callable[..., Any], asked: dict[str, Any]
 ) -> None:
@@ -304,7 +306,12 @@ def test_a_question_of_a_kind_that_was_not_declared_at_the_creation_fails_the_ta
         ctx.ask({kind: FOUR[kind]})
         return "never"
 
-    needed = {"a": {"elicitation": {"form": {}}}, "b": {"elicitation": {"url": {}}}, "c": {"sampling": {}}, "d": {"roots": {}}}
+    needed = {
+        "a": {"elicitation": {"form": {}}},
+        "b": {"elicitation": {"url": {}}},
+        "c": {"sampling": {}},
+        "d": {"roots": {}},
+    }
     others = {name: value for name, value in alice.capabilities.items() if name not in needed[kind]}
     task_id = alice.declaring(others).call_tool("curious")["taskId"]
     run_until_idle()

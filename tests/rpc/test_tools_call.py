@@ -287,3 +287,18 @@ def test_a_call_of_a_task_only_tool_never_runs_it_in_the_request(
     created = alice.call_tool("where")
     run_until_idle()
     assert seen == [(ref_of(created["taskId"]), 1)]
+
+
+@pytest.mark.parametrize("mode", ["never", "required"])
+def test_an_argument_cannot_take_the_place_of_the_context(
+    alice: McpClient, mcp_tools: Callable[..., Any], mode: str
+) -> None:
+    @mcp_tools(task=mode)
+    def open_to_all(ctx: TaskContext, **rest: Any) -> str:
+        return f"{type(ctx).__name__} {sorted(rest)}"
+
+    answer = alice.call_tool("open_to_all", {"ctx": "mine", "values": 1, "a b": 2, "arg_ctx": 3})
+    if mode == "required":
+        run_until_idle()
+        answer = alice.get_task(answer["taskId"])["result"]
+    assert answer["content"][0]["text"] == "TaskContext ['a b', 'arg_ctx', 'values']"

@@ -22,6 +22,7 @@ from mcp_tasks.store.types import (
     Owner,
     RetentionLimitExceeded,
     TaskLimitReached,
+    TaskSnapshot,
 )
 from mcp_tasks.testing.timetravel import rewind
 from mcp_tasks.tools.cancellation import CancellationToken
@@ -106,6 +107,12 @@ class SideBySide:
         assert left == right, f"{name}: the database store returned {left}, the one in memory {right}"
         self._compare_effects(name, heard)
         return database
+
+    def compare(self, pair: Pair, snapshot: TaskSnapshot | None) -> None:
+        """What a row of the database shows, with what the store in memory shows."""
+        left = self._plain(snapshot, timedelta())
+        right = self._plain(self.memory.get_task_result(pair.memory.ref), self.travelled)
+        assert left == right, f"{pair}: the database store shows {left}, the one in memory {right}"
 
     def pair_of(self, ref: UUID) -> Pair:
         """The task that a claim is about."""

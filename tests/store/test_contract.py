@@ -4,7 +4,7 @@ import pytest
 
 from mcp_tasks.store import DatabaseTaskStore, MemoryTaskStore, TaskStore
 from mcp_tasks.testing.contract import TaskStoreContract
-from mcp_tasks.testing.contract_support import Advance
+from mcp_tasks.testing.contract_support import Advance, configured, question
 from mcp_tasks.testing.timetravel import rewind
 from tests.support.clock import ManualClock
 
@@ -44,6 +44,31 @@ def test_without_a_clock_the_store_in_memory_uses_the_machines() -> None:
     second = store.create_task("report", {}).snapshot.task
     assert first.created_at.utcoffset() is not None
     assert first.created_at <= second.created_at
+
+
+def test_an_instant_belongs_to_what_comes_after_it() -> None:
+    """What the database's running clock cannot be asked: the very moment of a lease, a deadline, a ttl, a removal."""
+    clock = ManualClock()
+    store = MemoryTaskStore(clock)
+    with configured(TOMBSTONE_SECONDS=10):
+        ref = store.create_task("report", {}, ttl_ms=100_000, max_attempts=3).ref
+        assert store.claim(ref) is not None
+        clock.advance(60)
+        assert store.recover().recovered == 1
+        assert store.claim(ref) is not None
+        assert store.retry(ref, 2, after_seconds=5)
+        clock.advance(5)
+        assert store.claim(ref) is not None
+        assert store.require_input(ref, {"ok": question()}, leg=3, deadlines={"ok": 5})
+        clock.advance(5)
+        assert store.answer_overdue().timed_out == 1
+        clock.advance(29.75)
+        assert store.set_ttl(ref, 200_000) is False, "a quarter of a second is too late"
+        clock.advance(0.25)
+        assert store.get_task(ref) is None
+        assert store.expire().expired == 1
+        clock.advance(10)
+        assert store.purge().purged == 1
 
 
 def test_two_stores_in_memory_know_nothing_of_each_other() -> None:

@@ -16,16 +16,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    initialize,
     invariant,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from mcp_tasks.lifecycle import PARKED, QUEUED, RUNNING
 from mcp_tasks.protocol.errors import McpError
-from mcp_tasks.store.types import DEFAULT_TTL, AppliedResponses, Claim, Owner
-
+from mcp_tasks.store.types import DEFAULT_TTL, AppliedResponses, Claim, Missing, Owner
 from tests.support.speed import hurry
 
 from . import invariants
@@ -33,15 +34,15 @@ from .side_by_side import Pair, SideBySide
 
 _COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 PROFILES = {
-    "default": settings(_COMMON, max_examples=40, stateful_step_count=40),
-    "thorough": settings(_COMMON, max_examples=2000, stateful_step_count=80),
+    "default": settings(_COMMON, max_examples=60, stateful_step_count=50),
+    "thorough": settings(_COMMON, max_examples=500, stateful_step_count=60),
 }
 PROFILE = PROFILES[os.environ.get("HYPOTHESIS_PROFILE", "default")]
 
 MINUTE_MS = 60_000
 CAP = 4
 MCP_TASKS = {
-    "RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"},
+    "RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"},
     "DEFAULT_TTL_MS": 30 * MINUTE_MS,
     "MAX_TTL_MS": None,
     "LEASE_SECONDS": 120,
@@ -56,7 +57,6 @@ MCP_TASKS = {
 }
 
 OWNERS = st.sampled_from([None, Owner(("issuer", "alice"), "Alice"), Owner(("issuer", "bob", None), "Bob")])
-KEYS = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.sampled_from([None, "Reading", "Writing \ud800\x00"])
 
 
@@ -68,11 +68,25 @@ class TooLarge(dict[str, Any]):
 
 
 TOO_LARGE = TooLarge(text="x" * 2000)
-RESULTS = st.sampled_from([{"content": []}, {"content": [], "isError": True}, {"text": "é\x00\ud83d"}, TOO_LARGE])
+RESULTS = [{"content": []}, {"content": [], "isError": True}, {"text": "é\x00\ud83d"}, TOO_LARGE]
+OUTCOMES = st.sampled_from([*RESULTS, *(McpError(-32000, "Broken", data) for data in (None, {"n": 1}, TOO_LARGE))])
 ANSWERS = st.sampled_from([{"action": "decline"}, {"action": "accept", "content": {"n": 1e16}}, TOO_LARGE])
-QUESTIONS = st.sampled_from([{"method": "roots/list"}, {"method": "elicitation/create", "params": {"message": "?"}}])
+PARAMS = st.sampled_from([None, None, {"message": "Sure?"}])
+ASKED_KEYS = st.sampled_from([["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "c", "d"], []])
+MOVES = st.sampled_from(["heartbeat", "release", "hand_over", "retry", "end_leg", "let_go"])
+NTH = st.integers(0, 3)
+DEADLINES = st.sampled_from([None, None, 1, 5])
 TTLS = st.sampled_from([None, 1, 2 * MINUTE_MS, 10 * MINUTE_MS, 90 * MINUTE_MS])
 Fence = tuple[Pair, int | None]
+READS = (
+    "task_presence",
+    "task_owner",
+    "get_task",
+    "get_task_result",
+    "outstanding_input_requests",
+    "input_responses",
+    "resume_context",
+)
 STEPS = ("recover", "redeliver", "answer_overdue", "expire", "purge")
 
 
@@ -94,12 +108,16 @@ class StoresSideBySide(RuleBasedStateMachine):
 
     # -- creation --------------------------------------------------------------------------------------------
 
+    @initialize(target=tasks)
+    def begin_with_two_tasks(self) -> Any:
+        return multiple(*(self.create(None, None, {}, max_attempts=times) for times in (1, 2)))
+
     @rule(
         target=tasks,
         owner=OWNERS,
         key=st.sampled_from([None, None, "one", "two"]),
-        arguments=st.sampled_from([{}, {}, {"b": 1, "a": [2**53 + 1]}, TOO_LARGE]),
-        ttl_ms=st.sampled_from([DEFAULT_TTL, DEFAULT_TTL, None, 2 * MINUTE_MS, 0]),
+        arguments=st.sampled_from([{}, {}, {}, {}, {"b": 1, "a": [2**53 + 1]}, TOO_LARGE]),
+        ttl_ms=st.sampled_from([DEFAULT_TTL, DEFAULT_TTL, DEFAULT_TTL, None, None, 5 * MINUTE_MS, 0]),
         max_attempts=st.sampled_from([1, 2]),
         priority=st.sampled_from([0, 0, 1]),
         meta=st.sampled_from([None, {"k": "v"}]),
@@ -127,6 +145,14 @@ class StoresSideBySide(RuleBasedStateMachine):
     def claim(self, task: Pair) -> Any:
         return self._claimed(self.stores.call("claim", task, holder="worker:2"))
 
+    @rule(targets=(legs, writers), live=st.booleans(), keys=ASKED_KEYS, deadline=DEADLINES)
+    def claim_and_ask(self, live: bool, keys: list[str], deadline: int | None) -> Any:
+        claimed = self.claim_the_next()
+        if isinstance(claimed, tuple):
+            self.every_promise_holds()
+            self.ask(by=claimed, live=live, keys=keys, params=None, deadline=deadline, message="Well?")
+        return claimed
+
     @rule(targets=(legs, writers), task=tasks, further=st.sampled_from([0, 0, 1]))
     def pretend_to_be_a_leg(self, task: Pair, further: int) -> Any:
         row = self.seen[task.number].row
@@ -136,27 +162,23 @@ class StoresSideBySide(RuleBasedStateMachine):
     def be_no_leg(self, task: Pair) -> Any:
         return (task, None)
 
-    @rule(leg=legs, name=st.sampled_from(["heartbeat", "release", "hand_over"]))
+    @precondition(lambda self: self._in(RUNNING))
+    @rule(nth=NTH, name=MOVES)
+    def move_a_leg_that_runs(self, nth: int, name: str) -> None:
+        running = self._in(RUNNING)
+        task = running[nth % len(running)]
+        self.move_a_leg(leg=(task, self.seen[task.number].row["leg"]), name=name)
+
+    @rule(leg=legs, name=MOVES)
     def move_a_leg(self, leg: Fence, name: str) -> None:
-        self._positional(name, leg)
-
-    @rule(leg=legs)
-    def end_a_leg_that_asked(self, leg: Fence) -> None:
-        asked = {item["asked_leg"] for item in self.seen[leg[0].number].inputs.values()}
-        if leg[1] in asked:
-            self._positional("end_leg", leg)
-
-    @rule(leg=legs, minutes=st.sampled_from([1, 5]))
-    def retry(self, leg: Fence, minutes: int) -> None:
-        self._positional("retry", leg, after_seconds=minutes * 60)
-
-    @rule(leg=legs)
-    def let_go(self, leg: Fence) -> None:
-        self.stores.call("let_go", leg[0], leg[1])
-
-    @rule(leg=legs)
-    def resume(self, leg: Fence) -> None:
-        self.stores.call("resume_context", leg[0], leg[1])
+        pair, number = leg
+        asked = {item["asked_leg"] for item in self.seen[pair.number].inputs.values()}
+        if name == "end_leg" and number not in asked:
+            return  # only a leg that has asked ends in this way
+        options = {"after_seconds": 120} if name == "retry" else {}
+        outcome = self.stores.call(name, pair, number, **options)
+        if name != "let_go":
+            self._check_fence(name, leg, outcome)
 
     # -- what a leg, or server code that is none, writes -----------------------------------------------------
 
@@ -168,24 +190,16 @@ class StoresSideBySide(RuleBasedStateMachine):
     def set_meta(self, by: Fence, meta: dict[str, Any]) -> None:
         self._write("set_task_meta", by, meta)
 
-    @rule(by=writers, result=RESULTS, message=TEXTS)
-    def complete(self, by: Fence, result: dict[str, Any], message: str | None) -> None:
-        self._write("complete_task", by, result, status_message=message)
+    @rule(by=writers, outcome=OUTCOMES, message=TEXTS)
+    def settle(self, by: Fence, outcome: Any, message: str | None) -> None:
+        name = "fail_task" if isinstance(outcome, McpError) else "complete_task"
+        self._write(name, by, outcome, status_message=message)
 
-    @rule(by=writers, data=st.sampled_from([None, {"reason": 1}, TOO_LARGE]), message=TEXTS)
-    def fail(self, by: Fence, data: Any, message: str | None) -> None:
-        self._write("fail_task", by, McpError(-32000, "Broken", data), status_message=message)
-
-    @rule(
-        by=writers,
-        live=st.booleans(),
-        requests=st.dictionaries(KEYS, QUESTIONS, max_size=3),
-        deadline=st.sampled_from([None, 1, 5]),
-        message=TEXTS,
-    )
-    def ask(self, by: Fence, live: bool, requests: dict[str, Any], deadline: int | None, message: str | None) -> None:
+    @rule(by=writers, live=st.booleans(), keys=ASKED_KEYS, params=PARAMS, deadline=DEADLINES, message=TEXTS)
+    def ask(self, by: Fence, live: bool, keys: list[str], params: Any, deadline: int | None, message: Any) -> None:
+        requests = {key: {"method": "elicitation/create", "params": params} for key in keys}
         # The first of the questions has the deadline, the others have none.
-        deadlines = {} if deadline is None else dict.fromkeys(list(requests)[:1], deadline * 60)
+        deadlines = {} if deadline is None else dict.fromkeys(keys[:1], deadline * 60)
         self._write("require_input", by, requests, message, live=live, deadlines=deadlines)
 
     @rule(by=writers, ttl_ms=TTLS)
@@ -203,33 +217,41 @@ class StoresSideBySide(RuleBasedStateMachine):
             assert not accepted.keys() & self.promises[task.number].answers.keys()
             self.promises[task.number].answers |= accepted
 
+    @precondition(lambda self: self._in(PARKED, RUNNING, status="input_required"))
+    @rule(nth=NTH, answer=ANSWERS, but=st.sampled_from([0, 0, 1]))
+    def answer_what_is_open(self, nth: int, answer: dict[str, Any], but: int) -> None:
+        waiting = self._in(PARKED, RUNNING, status="input_required")
+        task = waiting[nth % len(waiting)]
+        outstanding = self.stores.call("outstanding_input_requests", task)
+        self.answer(task=task, responses=dict.fromkeys(sorted(outstanding or {})[but:], answer))
+
     @rule(task=tasks, reason=TEXTS)
     def cancel(self, task: Pair, reason: str | None) -> None:
         view = self.stores.call("cancel_task", task, reason, actor="client")
         if view is not None and view.status == "cancelled":
             self.promises[task.number].cancelled = True
 
-    @rule(task=tasks, owner=OWNERS, payload=st.booleans())
-    def resolve(self, task: Pair, owner: Owner | None, payload: bool) -> None:
+    @rule(task=tasks, owner=OWNERS, payload=st.booleans(), status=st.sampled_from([None, "working", "cancelled"]))
+    def look(self, task: Pair, owner: Owner | None, payload: bool, status: str | None) -> None:
         found = self.stores.database.resolve(task.database.task_id, owner, payload=payload)
         expected = self.stores.memory.resolve(task.memory.task_id, owner, payload=payload)
         assert type(found) is type(expected)
-        if owner != task.owner:
-            assert type(found).__name__ == "Missing"
-
-    @rule(task=tasks)
-    def read(self, task: Pair) -> None:
-        for name in ("task_presence", "get_task", "task_owner", "outstanding_input_requests", "input_responses"):
+        assert owner == task.owner or isinstance(found, Missing)
+        for name in (
+            "task_presence",
+            "get_task",
+            "get_task_result",
+            "task_owner",
+            "outstanding_input_requests",
+            "input_responses",
+        ):
             self.stores.call(name, task)
         self.stores.call("resume_context", task)
-
-    @rule(status=st.sampled_from([None, "working", "input_required", "cancelled"]))
-    def list_all(self, status: str | None) -> None:
         self.stores.call("list_tasks", None, status=status)
 
     # -- time and the janitor --------------------------------------------------------------------------------
 
-    @rule(minutes=st.sampled_from([1, 1, 2, 5, 20, 60]))
+    @rule(minutes=st.sampled_from([1, 1, 1, 2, 2, 5, 15, 60]))
     def time_passes(self, minutes: int) -> None:
         self.stores.advance(minutes)
 
@@ -276,6 +298,11 @@ class StoresSideBySide(RuleBasedStateMachine):
         self.seen, self.reclaims = after, False
         return step
 
+    def _in(self, *phases: str, status: str | None = None) -> list[Pair]:
+        """The tasks that were in one of these phases after the last step."""
+        rows = ((pair, self.seen[pair.number].row) for pair in self.stores.pairs if pair.number in self.seen)
+        return [pair for pair, row in rows if row and row["phase"] in phases and status in (None, row["status"])]
+
     def _work(self) -> bool:
         """Whatever can be done is done; False when there was nothing."""
         worked = False
@@ -305,10 +332,6 @@ class StoresSideBySide(RuleBasedStateMachine):
     def _write(self, name: str, by: Fence, *arguments: Any, **options: Any) -> None:
         pair, leg = by
         self._check_fence(name, by, self.stores.call(name, pair, *arguments, leg=leg, **options))
-
-    def _positional(self, name: str, by: Fence, **options: Any) -> None:
-        pair, leg = by
-        self._check_fence(name, by, self.stores.call(name, pair, leg, **options))
 
     def _check_fence(self, name: str, by: Fence, outcome: Any) -> None:
         """What a leg writes is applied only while that leg is the running one."""

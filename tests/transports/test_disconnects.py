@@ -213,3 +213,38 @@ def test_a_client_that_leaves_before_its_request_is_complete_is_not_answered() -
 
     asyncio.run(endpoint(scope_of({"Content-Type": "application/json"}), receive, send))
     assert not sent
+
+
+def deaf_to(parts: int, request: Draft) -> list[str]:
+    """Send a call over a connection that breaks after some parts of the answer; returns what was sent before."""
+    sent: list[str] = []
+    never = asyncio.Event()
+    messages = [{"type": "http.request", "body": request.text, "more_body": False}]
+
+    async def receive() -> Any:
+        if not messages:
+            await never.wait()
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        if len(sent) == parts:
+            raise BrokenPipeError
+        sent.append(message["type"])
+
+    asyncio.run(endpoint(scope_of(request.headers), receive, send))
+    return sent
+
+
+@pytest.mark.usefixtures("open_to_all", "transactional_db")
+@pytest.mark.parametrize("parts", [0, 1])
+def test_a_task_whose_answer_cannot_be_written_is_cancelled(parts: int) -> None:
+    deaf_to(parts, draft("tools/call", {"name": "echo", "arguments": {"text": "x"}}))
+    assert settled_status() == "cancelled"
+
+
+@pytest.mark.usefixtures("open_to_all")
+@pytest.mark.parametrize("parts", [0, 1])
+def test_a_stream_that_cannot_be_written_raises_the_token(stage: Stage, parts: int) -> None:
+    deaf_to(parts, call_of("talkative", progressToken=1))
+    assert stage.ended.wait(6)
+    assert (stage.cancelled, stage.reason) == (True, "disconnected")

@@ -1,5 +1,6 @@
 """Of two faults in one request the earlier step of the ladder is reported, with its status, its code and the id."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -90,7 +91,7 @@ STEPS: list[tuple[Spoil, int, int | None, bool]] = [
     (version, 400, -32022, True),
     (method, 404, -32601, True),
 ]
-PAIRS = [(*first, second[0]) for first, second in zip(STEPS, STEPS[1:], strict=False)]
+PAIRS = [(*first, second[0]) for first, second in itertools.pairwise(STEPS)]
 
 
 def test_a_request_without_a_fault_is_served(wire: Wire) -> None:

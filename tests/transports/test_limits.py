@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.test import RequestFactory
 
 from mcp_tasks.transports.http.negotiation import accepted
+from mcp_tasks.transports.http.view import mcp
 from tests.support.adapters import ADAPTERS, Wire
 
 from .requests import Draft, draft, error_of
@@ -105,7 +107,16 @@ def test_what_prefers_or_only_reads_the_stream_gets_one_event(wire: Wire, accept
 
 @pytest.mark.parametrize(
     "accept",
-    ["text/html", "image/*", "application/xml, text/plain", "*/*;q=0", "application/json;q=0", ",", "json", "text/json"],
+    [
+        "text/html",
+        "image/*",
+        "application/xml, text/plain",
+        "*/*;q=0",
+        "application/json;q=0",
+        ",",
+        "json",
+        "text/json",
+    ],
 )
 def test_what_admits_neither_is_not_acceptable(wire: Wire, accept: str) -> None:
     request = draft()
@@ -186,6 +197,17 @@ def test_a_length_that_is_a_lie_breaks_nothing(wire: Wire, length: str) -> None:
     request = draft()
     request.headers["Content-Length"] = length
     assert wire.send(request.text, request.headers).status in (200, 400, 413)
+
+
+def test_a_body_that_breaks_off_is_a_bad_request() -> None:
+    class Broken:
+        def read(self, *size: int) -> bytes:
+            raise OSError("connection reset")
+
+    request = RequestFactory().post("/mcp", b"{}", content_type="application/json")
+    request._stream = Broken()  # type: ignore[attr-defined]
+    response = mcp(request)
+    assert response.status_code == 400
 
 
 @pytest.mark.parametrize("accept", ["application/json, text/event-stream", "text/event-stream"])

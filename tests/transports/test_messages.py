@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_tasks.protocol.codec import loads
-from tests.support.adapters import Wire
+from tests.support.adapters import ADAPTERS, Wire, exchange, scope_of
 
 from .requests import MODERN, Draft, draft, error_of
 
@@ -103,7 +103,9 @@ def test_members_that_nobody_knows_are_no_fault(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [None, MODERN, LEGACY])
-@pytest.mark.parametrize("method", ["notifications/cancelled", "tools/call", "notifications/unheard of", "tasks/cancel"])
+@pytest.mark.parametrize(
+    "method", ["notifications/cancelled", "tools/call", "notifications/unheard of", "tasks/cancel"]
+)
 def test_a_notification_is_accepted_and_dropped(
     wire: Wire, mcp_tools: Callable[..., Any], method: str, version: str | None
 ) -> None:
@@ -150,7 +152,9 @@ def test_an_answer_to_a_server_is_no_message_of_this_revision(wire: Wire, body: 
         pytest.param({"_meta": {}}, -32602, id="empty"),
     ],
 )
-def test_a_wrong_meta_under_a_right_version_header_is_wrong_params(wire: Wire, spoil: dict[str, Any], code: int) -> None:
+def test_a_wrong_meta_under_a_right_version_header_is_wrong_params(
+    wire: Wire, spoil: dict[str, Any], code: int
+) -> None:
     request = draft("tools/list", {})
     request.message["params"] = spoil
     assert error_of(request.send(wire)) == (400, code, "r-1")
@@ -190,3 +194,13 @@ def test_an_answer_is_utf8_json_whatever_the_question_held(wire: Wire) -> None:
         answer = sent.send(wire)
         assert answer.headers["content-type"] == "application/json"
         assert loads(answer.body)["id"][0] == "ü"
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS[1:])  # a WSGI server joins them before anybody sees them
+@pytest.mark.parametrize("name", ["mcp-name", "mcp-method", "mcp-protocol-version"])
+def test_a_routing_header_that_is_repeated_matches_nothing(wire: Wire, name: str) -> None:
+    request = draft()
+    scope = scope_of(request.headers)
+    repeated = next(pair for pair in scope["headers"] if pair[0] == name.encode())
+    scope["headers"].append(repeated)
+    assert error_of(exchange(wire.application, scope, [request.text])) == (400, -32020, "r-1")

@@ -83,7 +83,9 @@ def test_a_page_of_somebody_else_is_refused(wire: Wire, host: str, origin: str, 
     assert status(wire, secure=secure, Host=host, Origin=origin) == 403
 
 
-def test_a_page_on_the_list_is_served_exactly_as_it_is_written_there(wire: Wire, configure: Callable[..., None]) -> None:
+def test_a_page_on_the_list_is_served_exactly_as_it_is_written_there(
+    wire: Wire, configure: Callable[..., None]
+) -> None:
     configure(ALLOWED_ORIGINS=["https://app.example.com", "http://localhost:3000"])
     assert status(wire, Origin="https://app.example.com") == 200
     assert status(wire, Origin="http://localhost:3000") == 200

@@ -44,7 +44,9 @@ def everything(client: McpClient, task_id: str, request_id: int = 7) -> list[tup
 
 @pytest.mark.parametrize("owner", ["alice", "anonymous"])
 @pytest.mark.parametrize("caller", ["alice", "bob", "anonymous"])
-def test_only_equal_owners_meet(alice: McpClient, bob: McpClient, anonymous: McpClient, owner: str, caller: str) -> None:
+def test_only_equal_owners_meet(
+    alice: McpClient, bob: McpClient, anonymous: McpClient, owner: str, caller: str
+) -> None:
     clients = {"alice": alice, "bob": bob, "anonymous": anonymous}
     task_id = parked(clients[owner])
     answers = everything(clients[caller], task_id)

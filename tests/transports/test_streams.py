@@ -1,6 +1,7 @@
 """Notifications before the result: when a stream is opened, what is on it, and in which order."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_progress_comes_in_order_before_the_result_under_the_clients_own_token(w
 def test_progress_always_rises_whatever_the_handler_says(wire: Wire, numbers: list[float | None]) -> None:
     sent = values(call(wire, "steps", numbers=numbers))
     assert len(sent) == len(numbers)
-    assert all(first < second for first, second in zip(sent, sent[1:], strict=False))
+    assert all(first < second for first, second in itertools.pairwise(sent))
 
 
 def test_an_async_tool_reports_too_and_one_message_is_one_line(wire: Wire) -> None:

@@ -9,7 +9,7 @@ from mcp_tasks.tools.cancellation import CancellationToken
 from mcp_tasks.tools.context import Abilities, TaskContext
 
 # No deadline: how long an example takes says more of a busy machine than of the code.
-hypothesis.settings.register_profile("mcp_tasks", deadline=None)
+hypothesis.settings.register_profile("mcp_tasks", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("mcp_tasks")
 
 

@@ -415,11 +415,36 @@ def test_returned_questions_that_are_answered_are_not_asked_again(
     assert ending_of(lambda: InputRequired({"a": ROOTS, "b": FORM}), context=context) == Asked({"b": FORM})
 
 
-def test_only_answered_questions_are_returned_for_the_store_to_refuse(
+def test_a_function_whose_returned_questions_are_all_answered_runs_again(
     make_context: Make, ending_of: Callable[..., Ending]
 ) -> None:
+    runs: list[int] = []
+
+    async def handler(ctx: TaskContext) -> Any:
+        runs.append(len(ctx.answers))
+        if "a" not in ctx.answers:
+            return InputRequired({"a": ROOTS})
+        if "b" not in ctx.answers:
+            return InputRequired({"a": ROOTS, "b": ROOTS})
+        return len(ctx.answers)
+
+    context = make_context(given={"a": {"roots": []}, "b": {"roots": []}, "unasked": {}})
+    assert ending_of(handler, context=context) == text("2")
+    assert runs == [0, 1, 2]
+
+
+def test_a_function_that_asks_for_ever_what_it_knows_is_not_run_for_ever(
+    make_context: Make, ending_of: Callable[..., Ending]
+) -> None:
+    runs: list[int] = []
+
+    def handler() -> Any:
+        runs.append(1)
+        return InputRequired({"a": ROOTS})
+
     context = make_context(given={"a": {"roots": []}})
-    assert ending_of(lambda: InputRequired({"a": ROOTS}), context=context) == Asked({"a": ROOTS})
+    assert ending_of(handler, context=context) == Asked({"a": ROOTS})  # whoever gets it refuses it by name
+    assert len(runs) == 2
 
 
 def test_returned_questions_need_what_the_client_declared(make_context: Make, ending_of: Callable[..., Ending]) -> None:

@@ -11,9 +11,10 @@ from django.db import connection
 from mcp_tasks import checks
 from mcp_tasks.models import TaskInput
 from mcp_tasks.runners.base import Runner
+from mcp_tasks.store import MemoryTaskStore, TaskStore
 from mcp_tasks.tools.registry import Registry, build
 
-GOOD = {"RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"}}
+GOOD = {"RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"}}
 
 
 class NotAStore:
@@ -30,11 +31,23 @@ class NeedsSlots(Runner):
     def enqueue(self, ref: object) -> None: ...
 
 
+class Broken(NeedsSlots):
+    """A runner that fails for a reason of its own."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no broker")
+
+
 NOT_CALLABLE = 5
 
 
-def make_store() -> None:
+def make_store() -> TaskStore:
     """A factory is as good as a class."""
+    return MemoryTaskStore()
+
+
+def make_nothing() -> None:
+    """A factory that forgot its store."""
 
 
 def an_owner(request: object) -> None:
@@ -118,6 +131,9 @@ def test_e001_is_one_message_for_each_wrong_key(ids: Ids) -> None:
         ".store.MemoryTaskStore",
         f"{__name__}.NotAStore",
         f"{__name__}.NOT_CALLABLE",
+        f"{__name__}.make_nothing",
+        "mcp_tasks.store.TaskStore",
+        "mcp_tasks.store.ForwardingTaskStore",
     ],
 )
 def test_e001_a_store_that_is_none(ids: Ids, path: str) -> None:
@@ -143,6 +159,7 @@ def test_e001_a_store_is_a_class_or_makes_one(ids: Ids, path: str) -> None:
         {"BACKEND": f"{__name__}.NeedsSlots", "OPTIONS": {"SLOTS": 0}},
         {"BACKEND": f"{__name__}.NeedsSlots", "OPTIONS": {"SLOTS": "many"}},
         {"BACKEND": f"{__name__}.NeedsSlots", "OPTIONS": {"SLOTS": 1, "OTHER": 1}},
+        {"BACKEND": f"{__name__}.Broken"},
         {"OPTIONS": {"SLOTS": 0}},
         {"OPTIONS": {"SLOTS": True}},
         {"OPTIONS": {"slots": 4}},

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mcp_tasks import conf
 from mcp_tasks.runners.base import get_runner
 from mcp_tasks.store import MemoryTaskStore, get_store
-from tests.support.runner import IdleRunner
+from mcp_tasks.testing import IdleRunner
 
 INTEGERS = [
     "DEFAULT_TTL_MS",
@@ -276,7 +276,7 @@ def test_what_was_made_from_the_settings_is_made_anew() -> None:
     with override_settings(
         MCP_TASKS={
             "STORE": "mcp_tasks.store.MemoryTaskStore",
-            "RUNNER": {"BACKEND": "tests.support.runner.IdleRunner"},
+            "RUNNER": {"BACKEND": "mcp_tasks.testing.IdleRunner"},
         }
     ):
         assert isinstance(get_store(), MemoryTaskStore)

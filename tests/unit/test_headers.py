@@ -193,6 +193,7 @@ def test_a_schema_without_annotations_has_no_problems() -> None:
     assert list(annotation_problems(schema(a={"type": "string"}))) == []
     assert list(annotation_problems({"type": "object"})) == []
     assert list(annotated({"type": "object", "properties": None})) == []
+    assert list(annotation_problems(schema(a=True, b=False))) == []
 
 
 def test_a_property_may_be_called_like_the_annotation() -> None:

@@ -260,6 +260,14 @@ def test_every_problem_of_a_tool_is_named() -> None:
     assert len(found) == 6
 
 
+def test_an_unknown_option_is_named_and_raises_nothing(mcp_tools: Function) -> None:
+    mcp_tools(name="odd", ttl=5, retries=1, strict_answers=False)(example)
+    found = registry.get("odd")
+    assert found is not None
+    assert found.problems == ["retries is no option of @tool", "ttl is no option of @tool"]
+    assert found.strict_answers is False
+
+
 @pytest.mark.parametrize("name", ["a", "A.b-c_9", "x" * 64, "..", "-"])
 def test_other_names_are_fine(name: str) -> None:
     assert problems_of(name=name) == []

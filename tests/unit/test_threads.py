@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
+from mcp_tasks import compat
 from mcp_tasks.execution import threads
 from mcp_tasks.execution.threads import Busy, DaemonPool, process_is_ending
 
@@ -369,6 +370,16 @@ def test_a_persistent_connection_that_failed_is_closed(pool: Callable[..., Daemo
         connection.is_usable = lambda: False
 
     do(own, fail)
+    assert do(own, is_open) is False
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_of_a_pool_goes_back_to_it_after_each_job(
+    pool: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = pool(1, persistent=True)
+    monkeypatch.setattr(compat, "is_pooled", lambda connection: True)
+    do(own, use)
     assert do(own, is_open) is False
 
 
