@@ -4,11 +4,26 @@ import sqlite3
 from typing import Any
 
 from django.db import OperationalError, connections, transaction
-from django.db.models import QuerySet, sql
+from django.db.models import CharField, Func, QuerySet, sql
 from django.db.utils import IntegrityError
 
 _RETRY_SQLSTATES = {"40001", "40P01"}
 _RETRY_MYSQL = {1213, 1205, 1020}
+
+
+class Unindexed(Func):
+    """
+    A column that must not choose the index.
+
+    SQLite knows nothing of how rows are spread and prefers an equality: it would look for the few rows that are due
+    among all that have ever finished. Elsewhere statistics decide.
+    """
+
+    template = "%(expressions)s"
+    output_field = CharField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
 
 
 def has_returning(using: str) -> bool:

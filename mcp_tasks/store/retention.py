@@ -8,8 +8,9 @@ from django.db.models.functions import Coalesce
 
 from .. import compat, conf
 from ..dbtime import DbNow, after
-from ..lifecycle import DONE, EXPIRED
+from ..lifecycle import DONE, EXPIRED, LIVE
 from ..models import Task, TaskEvent, TaskInput, TaskStep
+from ..querysets import in_phase
 from ..tools import cancellation
 from .batches import in_batches, record_all
 from .effects import Effect
@@ -43,8 +44,7 @@ class Retention(Reading):
 
 
 def _expiring(using: str) -> Any:
-    past = Q(sweep_at__lte=DbNow(), expires_at__lte=DbNow())
-    return rows(using).filter(past).exclude(phase=EXPIRED)
+    return rows(using).filter(in_phase(*LIVE, DONE), sweep_at__lte=DbNow(), expires_at__lte=DbNow())
 
 
 def _expire(using: str, refs: list[UUID]) -> int:
@@ -68,7 +68,7 @@ def _expire(using: str, refs: list[UUID]) -> int:
 
 
 def _purgeable(using: str) -> Any:
-    over = Q(phase=EXPIRED) | Q(phase=DONE, expires_at=None)
+    over = in_phase(EXPIRED) | (in_phase(DONE) & Q(expires_at=None))
     return rows(using).filter(over, sweep_at__lte=DbNow())
 
 

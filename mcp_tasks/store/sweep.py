@@ -26,7 +26,7 @@ from ..lifecycle import (
 from ..models import TaskInput
 from ..protocol.codec import dumps
 from ..protocol.tasks import FAILED, INPUT_REQUIRED, WORKING
-from ..querysets import VISIBLE, fresh
+from ..querysets import VISIBLE, fresh, in_phase
 from ..tools.cancellation import CANCELLED
 from . import rules
 from .base import TaskStore
@@ -119,7 +119,7 @@ class Sweep(Reading):
 
 
 def _due(using: str, phase: str) -> Any:
-    return rows(using).filter(phase=phase, due_at__lte=DbNow()).fresh()
+    return rows(using).filter(in_phase(phase), due_at__lte=DbNow()).fresh()
 
 
 def _time_out(using: str, *, ref: UUID) -> int:

@@ -69,10 +69,6 @@ def _row(number: int, now: datetime) -> Task:
     )
 
 
-@pytest.mark.xfail(
-    connection.vendor == "sqlite",
-    reason="SQLite takes the index of the phase for the janitor, and so walks through every finished task",
-)
 def test_what_looks_for_work_and_every_poll_find_their_rows_by_an_index() -> None:
     a_site_in_use()
     store, found = DatabaseTaskStore(), {}

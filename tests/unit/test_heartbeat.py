@@ -19,6 +19,9 @@ from mcp_tasks.execution.running import RunningLeg
 from mcp_tasks.store.types import Outcome
 from mcp_tasks.tools.cancellation import CANCELLED, EXPIRED, LEASE_LOST, SHUTDOWN, CancellationToken, token_for
 
+# Not for its rows: what fails looks after the connections of its thread, which an earlier test may have opened.
+pytestmark = pytest.mark.django_db
+
 LONG = 20.0
 
 
