@@ -190,7 +190,11 @@ def start_deferred(store: TaskStore, claim: Claim, task: DeferredTask) -> Outcom
     """
     ref, leg, attributes = claim.ref, claim.leg, task.attributes
     if "meta" in attributes:
-        store.set_task_meta(ref, attributes["meta"], leg=leg)
+        try:
+            store.set_task_meta(ref, attributes["meta"], leg=leg)
+        except (RetentionLimitExceeded, JsonError) as problem:
+            logger.error("a deferred task has no usable meta: %s", problem, extra={"event": "tool_contract"})
+            return store.fail_task(ref, START_FAILED, leg=leg, kind="start_failed")
     if "status_message" in attributes:
         store.set_status(ref, attributes["status_message"], leg=leg)
     if "ttl_ms" in attributes:

@@ -137,5 +137,10 @@ class DaemonPool:
 
 
 def process_is_ending() -> bool:
-    """Whether the main thread is gone: from then on an exception says nothing about the work."""
-    return not threading.main_thread().is_alive()
+    """
+    Whether the interpreter has begun to exit: from then on an exception says nothing about the work.
+
+    The main thread counts as alive while the exit still waits for executors, which by then refuse all new work; the
+    flag that is set before that has no public name.
+    """
+    return bool(getattr(threading, "_SHUTTING_DOWN", False)) or not threading.main_thread().is_alive()

@@ -338,6 +338,16 @@ def test_a_start_that_raises_fails_the_task_with_a_neutral_text(mcp_tools: Tools
     assert "10.0.0.9" not in str(snapshot(created))
 
 
+def test_meta_that_is_too_large_fails_a_deferred_task_before_it_is_started(mcp_tools: Tools, settings: Any) -> None:
+    settings.MCP_TASKS = {**settings.MCP_TASKS, "LIMITS": {"PAYLOAD_BYTES": 2000}}
+    started: list[UUID] = []
+    mcp_tools(name="export")(lambda: DeferredTask(start=started.append, meta={"shop/note": "x" * 3000}))
+    created = create("export")
+    run_until_idle()
+    assert snapshot(created).task.status == "failed"
+    assert started == []
+
+
 def test_a_job_that_was_quicker_than_the_hand_over_keeps_its_result(mcp_tools: Tools) -> None:
     mcp_tools(name="export")(lambda: DeferredTask(start=lambda ref: tasks.complete(ref, "quick")))
     created = create("export")

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 SQLITE_IMMEDIATE, SQLITE_DEFAULT = "sqlite immediate", "sqlite default"
 READ_COMMITTED, REPEATABLE_READ = "postgresql read committed", "postgresql repeatable read"
 
-#: The number that both Django and psycopg give to this level of isolation.
-_REPEATABLE_READ_LEVEL = 3
+#: For every statement of a connection, those outside of a transaction block as well.
+_REPEATABLE_READ_OPTION = r"-c default_transaction_isolation=repeatable\ read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def database(kind: str, name: str, folder: Path) -> Iterator[Database]:
     settings = from_url(os.environ.get("DATABASE_URL") or "postgresql:///postgres")
     settings["NAME"] = f"{settings['NAME']}_{name}"
     if kind == REPEATABLE_READ:
-        settings["OPTIONS"] = {"isolation_level": _REPEATABLE_READ_LEVEL}
+        settings["OPTIONS"] = {"options": _REPEATABLE_READ_OPTION}
     _administer(settings, 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)', 'CREATE DATABASE "{}"')
     try:
         yield _for_processes(settings, folder)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_tasks.protocol import errors
 from mcp_tasks.protocol.errors import (
     INVALID_REQUEST,
     EnvelopeError,
@@ -183,6 +184,13 @@ def test_a_notification_has_no_id() -> None:
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_the_codes_are_those_of_the_specification() -> None:
+    assert (errors.PARSE_ERROR, errors.INVALID_REQUEST, errors.METHOD_NOT_FOUND) == (-32700, -32600, -32601)
+    assert (errors.INVALID_PARAMS, errors.INTERNAL_ERROR) == (-32602, -32603)
+    assert (errors.HEADER_MISMATCH, errors.MISSING_CLIENT_CAPABILITY) == (-32020, -32021)
+    assert errors.UNSUPPORTED_PROTOCOL_VERSION == -32022
 
 
 @pytest.mark.parametrize("code", [True, 1.0, "1", None])
