@@ -90,7 +90,6 @@ def test_a_server_that_is_told_to_stop_gives_back_what_may_be_run_again(site: Si
         site.client(second).cancel_task(patient)
 
 
-@pytest.mark.xfail(reason="while executors are waited for at exit, the main thread still counts as alive")
 def test_what_a_handler_raises_because_its_process_ends_is_no_outcome(site: Site) -> None:
     # The demo ends as a program does, by the interpreter's own exit; uvicorn ends by its signal.
     with site.serving("demo", **LONG_LEASE) as server:
