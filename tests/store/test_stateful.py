@@ -34,7 +34,7 @@ from .side_by_side import Pair, SideBySide
 
 _COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 PROFILES = {
-    "default": settings(_COMMON, max_examples=60, stateful_step_count=50),
+    "default": settings(_COMMON, max_examples=20, stateful_step_count=40),
     "thorough": settings(_COMMON, max_examples=500, stateful_step_count=60),
 }
 PROFILE = PROFILES[os.environ.get("HYPOTHESIS_PROFILE", "default")]
