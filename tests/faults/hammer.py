@@ -143,6 +143,16 @@ def _serve(pipes: list[Connection], process: "_Process") -> None:
         pipe.send(answer)
 
 
+def _told(operation: Any, state: Any) -> Any:
+    """What the caller of an operation is told; an exception is in no list of histories, and so is reported."""
+    from .histories import Raised
+
+    try:
+        return operation(state)
+    except Exception as raised:
+        return Raised(f"{type(raised).__name__}: {raised}".strip())
+
+
 class _Process:
     """What a process of the hammer can be asked for."""
 
@@ -190,11 +200,11 @@ class _Process:
             if together:
                 if number % 2:
                     time.sleep(self._random.uniform(0, _SPREAD_SECONDS))
-                value = operation(state)
+                value = _told(operation, state)
             else:
                 for turn in range(parties):
                     if turn == self.index:
-                        value = operation(state)
+                        value = _told(operation, state)
                     barrier.wait(_BARRIER_SECONDS)
             # Nobody may still be busy with this task when the next one is made due.
             barrier.wait(_BARRIER_SECONDS)
@@ -223,7 +233,7 @@ class _Process:
                 inputs={key: (kind, answer) for key, kind, answer in inputs},
             )
             violations += self._races[race].violations(found)
-            histories[self._races[race].summary(found.returned), found.pair, found.events] += 1
+            histories[self._races[race].history(found)] += 1
         return violations, histories
 
     def _events(self, ref: Any) -> list[str]:

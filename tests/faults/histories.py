@@ -39,6 +39,13 @@ class Found:
         return None if self.row is None else f"{self.row['phase']}/{self.row['status']}"
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An operation told its caller nothing: it raised."""
+
+    problem: str
+
+
 Check = Callable[[Found], Iterator[str]]
 Returned = tuple[Any, ...]
 
@@ -75,9 +82,15 @@ class Race:
     summary: Callable[[Returned], Returned] = as_told
     further: Check = nothing_more
 
+    def history(self, found: Found) -> History:
+        """What came of one task, in the form of the list."""
+        raised = any(isinstance(value, Raised) for value in found.returned)
+        returned = found.returned if raised else self.summary(found.returned)
+        return History(returned, found.pair, found.events, found.rung)
+
     def violations(self, found: Found) -> Iterator[str]:
         """What is wrong with a task after its race, as sentences."""
-        history = History(self.summary(found.returned), found.pair, found.events, found.rung)
+        history = self.history(found)
         if history not in self.histories:
             yield f"{self.name}: no such history may be: {history}"
             return
