@@ -12,7 +12,7 @@ from ..lifecycle import DONE, PARKED, QUEUED, REDELIVER_SECONDS, RUNNING
 from ..protocol.tasks import INPUT_REQUIRED, WORKING
 from ..tools.cancellation import CANCELLED, EXPIRED, LEASE_LOST
 from .effects import Effect
-from .locking import database, earliest_deadline, leaving, record, rows, transact
+from .locking import database, earliest_deadline, leaving, record, rows, single, transact
 from .reading import Reading
 from .types import Claim, Outcome
 
@@ -41,7 +41,10 @@ class Legs(Reading):
     def heartbeat(self, ref: UUID, leg: int) -> Outcome:
         lease = conf.get_settings().LEASE_SECONDS
         # A leg whose work was handed over has no lease, and must not get one back from a late beat.
-        if rows(database()).mine(ref, leg).filter(due_at__isnull=False).update(due_at=after(lease)):
+        renewed = single(
+            lambda using: rows(using).mine(ref, leg).filter(due_at__isnull=False).update(due_at=after(lease))
+        )
+        if renewed:
             return Outcome(True)
         return self.refusal(database(), ref, leg)
 

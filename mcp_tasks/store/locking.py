@@ -79,18 +79,29 @@ def transact(operation: Callable[[str], T], *, durable: bool = True) -> T:
             again = compat.is_conflict(error) or (not decided and _was_lost(using, error))
             if nested or conflicts >= _TRIES or not again:
                 raise
-            time.sleep(random.uniform(0.5, 1.0) * 0.01 * 2 ** min(conflicts, 6))  # noqa: S311 - jitter, no secret
+            _rest(conflicts)
 
 
-def read(operation: Callable[[str], T]) -> T:
-    """Run a single read, once more on a new connection where the old one turned out to be lost."""
+def _rest(conflicts: int) -> None:
+    time.sleep(random.uniform(0.5, 1.0) * 0.01 * 2 ** min(conflicts, 6))  # noqa: S311 - jitter, no secret
+
+
+def single(operation: Callable[[str], T]) -> T:
+    """
+    Run one statement without a transaction around it, again where a conflict ended it or its connection was lost.
+
+    Only for what may be done twice: a read, or a write that says where to go and not how far.
+    """
     using = database()
-    try:
-        return operation(using)
-    except (DatabaseError, InterfaceError) as error:
-        if connections[using].in_atomic_block or not _was_lost(using, error):
-            raise
-        return operation(using)
+    for tries in range(1, _TRIES + 1):
+        try:
+            return operation(using)
+        except (DatabaseError, InterfaceError) as error:
+            again = compat.is_conflict(error) or _was_lost(using, error)
+            if connections[using].in_atomic_block or tries == _TRIES or not again:
+                raise
+            _rest(tries)
+    raise AssertionError("unreachable")
 
 
 def _was_lost(using: str, error: Exception) -> bool:

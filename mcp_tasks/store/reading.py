@@ -15,7 +15,7 @@ from ..querysets import TaskQuerySet
 from ..tools.cancellation import CANCELLED, EXPIRED, CancellationToken, token_for
 from ..tools.context import RecordedAnswer
 from .base import TaskStore
-from .locking import database, is_gone, read, refused, rows
+from .locking import database, is_gone, refused, rows, single
 from .prepared import PreparedRead
 from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot, to_view
 from .types import (
@@ -62,7 +62,7 @@ class Reading(TaskStore):
         if not is_task_id(task_id):
             return Missing()
         ref, key = ref_of(task_id), owner_key(owner)
-        row = read(lambda using: _OWNED[payload, key is None].first(using, ref=ref, owner_key=key))
+        row = single(lambda using: _OWNED[payload, key is None].first(using, ref=ref, owner_key=key))
         if row is None:
             self._log_denial(ref)
             return Missing()
@@ -89,7 +89,7 @@ class Reading(TaskStore):
 
     def _log_denial(self, ref: UUID) -> None:
         """A foreign task is logged; to the caller it is exactly a missing one."""
-        if read(lambda using: rows(using).filter(pk=ref).exists()):
+        if single(lambda using: rows(using).filter(pk=ref).exists()):
             access_logger.warning(
                 "a caller asked for a task of another owner",
                 extra={"event": "access_refused", "reason": "owner", "ref": str(ref)},
@@ -155,7 +155,7 @@ def _first(ref: UUID, *columns: str, within: Callable[[TaskQuerySet], TaskQueryS
         row: dict[str, Any] | None = within(rows(using).filter(pk=ref)).values(*columns).first()
         return row
 
-    return read(look)
+    return single(look)
 
 
 def _answers(using: str, ref: UUID) -> dict[str, RecordedAnswer]:
