@@ -139,7 +139,7 @@ JANITOR_RACES: dict[str, Race] = {
 
 NAIVE = Race(
     name="naive cancel and complete",
-    times=100,
+    times=250,
     prepare=do.running,
     operations=(do.naive_cancel, do.naive_complete),
     histories=frozenset(

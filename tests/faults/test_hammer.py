@@ -17,7 +17,7 @@ from .histories import Race
 from .janitor_races import JANITOR_RACES, NAIVE
 from .races import RACES, SETTINGS
 
-STRENGTH = float(os.environ.get("HAMMER_STRENGTH", "0.2"))
+STRENGTH = float(os.environ.get("HAMMER_STRENGTH", "0.15"))
 #: Each kind of database stays with one process of the suite, so that its hammer is started once.
 KINDS = [pytest.param(kind, id=kind, marks=pytest.mark.xdist_group(f"hammer {kind}")) for kind in kinds()]
 
@@ -52,9 +52,12 @@ def test_every_race_has_one_of_its_known_histories(race: Race, kind: str, hammer
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_without_guard_is_caught_by_the_hammer(kind: str, hammers: Hammers) -> None:
-    report = hammers(kind).run(NAIVE, NAIVE.times)
-    # Both were told that theirs was the outcome.
-    assert any("'cancelled', 'ok'" in violation for violation in report.violations)
+    # That two meet is chance, so there are several tries.
+    for _ in range(NAIVE.times // NAIVE.batch):
+        report = hammers(kind).run(NAIVE, NAIVE.batch)
+        if any("'cancelled', 'ok'" in violation for violation in report.violations):
+            return  # both were told that theirs was the outcome
+    pytest.fail(f"the hammer saw nothing, or not this: {report.violations}")
 
 
 @pytest.mark.parametrize("kind", KINDS)
