@@ -102,3 +102,13 @@ def bob(client_of: Callable[[str], McpClient]) -> McpClient:
 def anonymous(transactional_db: None, adapter: str) -> McpClient:
     """A caller without a credential."""
     return make_client(adapter)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plain_flush(django_db_setup: None) -> None:
+    """The flush after a transactional test makes no permissions and content types anew: no test needs them."""
+    from django.contrib.contenttypes.management import create_contenttypes
+    from django.db.models.signals import post_migrate
+
+    post_migrate.disconnect(create_contenttypes)
+    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
