@@ -133,17 +133,14 @@ def _why_broken(promise: Promise, task: dict[str, Any] | None, is_used_up: bool)
     status = task["status"]
     text = "".join(block.get("text", "") for block in task.get("result", {}).get("content", []))
     lost = status == "failed" and task["error"]["code"] == -32603 and bool(task.get("statusMessage"))
+    # Whoever kills fast enough hits the same task at each of its tries; what may not be tried again fails at once.
+    excused = lost and (is_used_up or promise.kind == "charge")
     match promise.kind:
-        case "echo" | "keyed":
-            # Whoever kills fast enough hits the same task at each of its tries.
-            right = (status == "completed" and text == promise.text) or (lost and is_used_up)
-        case "charge":
-            right = lost or (status == "completed" and text == promise.text)
+        case "echo" | "keyed" | "charge":
+            right = excused or (status == "completed" and text == promise.text)
         case "survey":
-            right = status == "completed" and text.split() == [
-                promise.answers.get("first"),
-                promise.answers.get("second"),
-            ]
+            answers = [promise.answers.get(key) for key in ("first", "second")]
+            right = excused or (status == "completed" and text.split() == answers)
         case _:
             right = status == "cancelled" or (not promise.cancelled and status == "working")
     return None if right else f"ended as {status} with {text or task.get('error')!r}"
