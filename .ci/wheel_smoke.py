@@ -23,6 +23,7 @@ django.setup()
 
 import sys  # noqa: E402
 import types  # noqa: E402
+from importlib.resources import files  # noqa: E402
 
 from django.core.management import call_command  # noqa: E402
 from django.urls import include, path  # noqa: E402
@@ -52,4 +53,16 @@ run_until_idle()
 task = client.get_task(created["taskId"])
 if task["result"]["content"][0]["text"] != "Hello, Ada!":
     sys.exit(f"the wheel does not work: {task}")
+missing = [
+    name
+    for name in (
+        "py.typed",
+        "templates/admin/mcp_tasks/task.html",
+        "static/mcp_tasks/live.js",
+        "static/mcp_tasks/admin.css",
+    )
+    if not files("mcp_tasks").joinpath(name).is_file()
+]
+if missing:
+    sys.exit(f"the wheel lacks {', '.join(missing)}")
 print("the wheel works")

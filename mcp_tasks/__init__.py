@@ -15,6 +15,7 @@ __all__ = [
     "DeferredTask",
     "InputRequired",
     "McpError",
+    "NobodyAnswered",
     "TaskCancelled",
     "TaskContext",
     "ToolError",
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from .tools.cancellation import CancellationToken, TaskCancelled
     from .tools.context import TaskContext
     from .tools.registry import tool
-    from .tools.results import DeferredTask, InputRequired, ToolError
+    from .tools.results import DeferredTask, InputRequired, NobodyAnswered, ToolError
 
 _HOMES = {
     "CancellationToken": "tools.cancellation",
     "DeferredTask": "tools.results",
     "InputRequired": "tools.results",
     "McpError": "protocol.errors",
+    "NobodyAnswered": "tools.results",
     "TaskCancelled": "tools.cancellation",
     "TaskContext": "tools.context",
     "ToolError": "tools.results",

@@ -1,10 +1,14 @@
-"""The only place that knows Django versions and database vendors."""
+"""The only place that knows Django versions, database vendors and the threads of asgiref."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+from asgiref.sync import SyncToAsync
 from django.db import OperationalError, connections, transaction
-from django.db.models import CharField, Func, QuerySet, sql
+from django.db.models import BooleanField, CharField, Func, QuerySet, sql
 from django.db.utils import IntegrityError
 
 _RETRY_SQLSTATES = {"40001", "40P01"}
@@ -24,6 +28,21 @@ class Unindexed(Func):
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
         return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
+
+
+class Unlikely(Func):
+    """
+    A condition that holds for few rows, so that its index is worth its while.
+
+    SQLite guesses from the number of different values: of four phases it takes three for most of the table, once
+    somebody ran ANALYZE. Elsewhere statistics know how many rows have each.
+    """
+
+    template = "%(expressions)s"
+    output_field = BooleanField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="unlikely(%(expressions)s)", **extra)
 
 
 def has_returning(using: str) -> bool:
@@ -63,9 +82,57 @@ def update_returning(queryset: QuerySet[Any], returning: tuple[str, ...], **valu
     return changed
 
 
+def in_transaction() -> bool:
+    """Whether this thread is inside of an atomic block, the one that a test case puts around everything aside."""
+    blocks = [connection.atomic_blocks for connection in connections.all(initialized_only=True)]
+    return any(of_one and not of_one[-1]._from_testcase for of_one in blocks)  # type: ignore[attr-defined]
+
+
 def is_pooled(connection: Any) -> bool:
     """Whether closing a connection only gives it back to a pool of this process."""
     return bool(connection.settings_dict.get("OPTIONS", {}).get("pool"))
+
+
+def forget_session(connection: Any) -> None:
+    """Before a connection goes back to its pool: whoever gets it next finds nothing of what was set in its session."""
+    if not is_pooled(connection) or connection.connection is None:
+        return
+    try:
+        with connection.connection.cursor() as cursor:
+            cursor.execute("DISCARD ALL")
+        connection._configure_connection(connection.connection)  # which Django does once, when the pool opens it
+    except connection.Database.Error:
+        connection.connection.close()  # the pool opens another one
+
+
+def take_thread() -> ThreadPoolExecutor | None:
+    """
+    The thread that Django's ASGI handler keeps for the request of this context, for the caller to end.
+
+    What runs in the context later gets another one. None where there is none, or it belongs to somebody else.
+    """
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    if context is None or getattr(context, "_executor", None) is not None:
+        return None
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+    return executor if isinstance(executor, ThreadPoolExecutor) else None
+
+
+def hears_notices(using: str) -> bool:
+    """Whether LISTEN and NOTIFY can be used; psycopg2 cannot wait for a notice."""
+    connection: Any = connections[using]
+    return bool(connection.vendor == "postgresql" and connection.Database.__name__ == "psycopg")
+
+
+def own_connection(using: str) -> Any:
+    """A connection of the driver, in autocommit, to be closed by its user; never of a pool, which would miss it."""
+    wrapper: Any = connections[using]
+    return wrapper.Database.connect(**wrapper.get_connection_params(), autocommit=True)
+
+
+def django_tasks() -> Any:
+    """The module ``django.tasks``, before Django 6 that of its backport; raises ImportError where there is neither."""
+    return import_module("django.tasks" if find_spec("django.tasks") else "django_tasks")
 
 
 def skips_locked(using: str) -> bool:

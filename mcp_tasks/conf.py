@@ -49,6 +49,15 @@ class Limits(_Frozen):
     LIVE_TASKS_PER_OWNER: StrictInt | None = Field(default=1000, ge=1)
     LIVE_TASKS_ANONYMOUS: StrictInt | None = Field(default=1000, ge=1)
     INPUT_KEYS: StrictInt | None = Field(default=64, ge=1)
+    STREAMS_PER_OWNER: StrictInt | None = Field(default=32, ge=1)
+
+
+class Operator(_Frozen):
+    """What operators may do beyond their permissions, and what they never see."""
+
+    POLICY: Path | None = None
+    DISMISS_INPUT: StrictBool = False
+    SENSITIVE_KEYS: tuple[StrictStr, ...] = ()
 
 
 class Settings(_Frozen):
@@ -66,6 +75,7 @@ class Settings(_Frozen):
     OWNER: Path = "mcp_tasks.access.owners.default_owner"
     ALLOWED_ORIGINS: tuple[StrictStr, ...] = ()
     STRICT_HEADERS: StrictBool = False
+    THROTTLE_CLASSES: tuple[Path, ...] = ()
     DEFAULT_TTL_MS: Milliseconds | None = Field(default=3_600_000, gt=0)
     MAX_TTL_MS: Milliseconds | None = Field(default=604_800_000, gt=0)
     POLL_INTERVAL_MS: Milliseconds = Field(default=1_000, gt=0)
@@ -75,7 +85,10 @@ class Settings(_Frozen):
     HEARTBEAT_SECONDS: StrictInt = Field(default=15, gt=0)
     SWEEP_SECONDS: StrictInt = Field(default=10, ge=0)
     LIMITS: Limits = Limits()
+    CHANNEL_LAYER: StrictStr | None = "default"
+    NOTIFIERS: tuple[Path, ...] = ()
     LEGACY_ERA: StrictBool = True
+    OPERATOR: Operator = Operator()
 
     @property
     def effective_ttl_ms(self) -> int | None:
@@ -143,7 +156,7 @@ def on_reset(reset: Callable[[], None]) -> None:
 
 
 def _reset(*, setting: str, **_: Any) -> None:
-    if setting in ("MCP_TASKS", "SECRET_KEY", "DATABASES"):
+    if setting in ("MCP_TASKS", "SECRET_KEY", "DATABASES", "CHANNEL_LAYERS"):
         for reset in _resets:
             reset()
 

@@ -1,9 +1,10 @@
 """One clock, the database's: the statement's time in UTC, and what is computed from it (never an application clock)."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import BigIntegerField, DateTimeField, ExpressionWrapper, F, Func, Value
+from django.db import connections
+from django.db.models import BigIntegerField, DateTimeField, ExpressionWrapper, F, Func, Value, sql
 from django.db.models.expressions import Combinable
 
 
@@ -49,6 +50,18 @@ class ElapsedMs(Func):
             template="TIMESTAMPDIFF(MICROSECOND, %(expressions)s, UTC_TIMESTAMP(6)) DIV 1000",
             **extra,
         )
+
+
+def current(using: str) -> datetime:
+    """The time of the database as a value, for what is computed in Python: the hour that is over, an age."""
+    connection = connections[using]
+    compiler = sql.Query(None).get_compiler(using)
+    text, params = compiler.compile(DbNow())
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {text}", params)
+        [value] = cursor.fetchone()
+    found: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def after(seconds: float) -> Combinable:

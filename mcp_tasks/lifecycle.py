@@ -29,6 +29,13 @@ REDELIVER_LIMIT_SECONDS = 900
 #: A time to live may not be changed in its last moments: a reader might see "expired", then "present".
 TTL_MARGIN_SECONDS = 0.25
 
+#: Upper bounds of the buckets in which running times are counted; the last bucket has none.
+DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+#: How a task ended, in counts: a completed one whose result is an error counts apart.
+TOOL_ERROR = "tool_error"
+OUTCOMES = (COMPLETED, TOOL_ERROR, FAILED, CANCELLED, EXPIRED)
+
 #: Lengths of plain text columns.
 STATUS_MESSAGE_LENGTH = 1000
 OWNER_LABEL_LENGTH = 200

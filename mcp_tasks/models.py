@@ -75,6 +75,24 @@ class Task(models.Model):
             models.Index(fields=["sweep_at"], name="mcp_tasks_sweep"),
             models.Index(fields=["owner_key", "phase"], name="mcp_tasks_owner"),
             models.Index(fields=["phase", "created_at", "ref"], name="mcp_tasks_phase"),
+            # A claim in order of priority. With the tool, so that who passes over some tools need not read their rows.
+            models.Index(fields=["phase", "-priority", "created_at", "tool"], name="mcp_tasks_claim"),
+            # For the pages and counts of operators.
+            models.Index(fields=["created_at", "ref"], name="mcp_tasks_created"),
+            models.Index(fields=["status", "tool_error", "created_at", "ref"], name="mcp_tasks_status"),
+            models.Index(fields=["tool", "created_at", "ref"], name="mcp_tasks_tool"),
+            models.Index(fields=["owner_key", "created_at", "ref"], name="mcp_tasks_of_owner"),
+            models.Index(fields=["finished_at"], name="mcp_tasks_finished"),
+        ]
+        permissions = [
+            ("view_task_payload", _("Can read arguments, questions, answers, results and errors, masked")),
+            ("view_task_secrets", _("Can download payloads unmasked")),
+            ("view_task_traceback", _("Can read tracebacks")),
+            ("cancel_task", _("Can cancel tasks")),
+            ("fail_task", _("Can mark tasks as failed")),
+            ("extend_task", _("Can extend the time to live of tasks")),
+            ("requeue_task", _("Can queue stalled tasks again")),
+            ("dismiss_task_input", _("Can dismiss open questions of tasks")),
         ]
         constraints = [
             models.CheckConstraint(name="mcp_tasks_status_known", condition=Q(status__in=lifecycle.STATUSES)),
@@ -204,6 +222,66 @@ class TaskStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.task_id}"
+
+
+class Process(models.Model):
+    """A process that runs legs or sweeps, and when it was last heard of: who is alive, for operators."""
+
+    name = models.CharField(max_length=100, primary_key=True)
+    kind = models.CharField(max_length=16)
+    host = models.CharField(max_length=100)
+    pid = models.IntegerField()
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    slots = models.IntegerField(default=0)
+    busy = models.IntegerField(default=0)
+    # Tells processes of two versions of the code apart: a hash of the names of the tools they know.
+    tools_hash = models.CharField(max_length=64, default="")
+    info = models.TextField(default="{}")
+
+    class Meta:
+        verbose_name = _("process")
+        verbose_name_plural = _("processes")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TaskStat(models.Model):
+    """
+    How many tasks of a tool ended how in one hour, kept longer than the tasks themselves.
+
+    The buckets ``b0`` to ``b11`` count by running time, see ``lifecycle.DURATION_BOUNDS_SECONDS``. ``early`` rows are
+    of tasks that were removed before their hour was counted; the hour's count takes them in.
+    """
+
+    hour = models.DateTimeField()
+    tool = models.CharField(max_length=200)
+    outcome = models.CharField(max_length=16)
+    early = models.BooleanField(default=False)
+    count = models.BigIntegerField(default=0)
+    run_ms_sum = models.BigIntegerField(default=0)
+    queue_ms_sum = models.BigIntegerField(default=0)
+    b0 = models.BigIntegerField(default=0)
+    b1 = models.BigIntegerField(default=0)
+    b2 = models.BigIntegerField(default=0)
+    b3 = models.BigIntegerField(default=0)
+    b4 = models.BigIntegerField(default=0)
+    b5 = models.BigIntegerField(default=0)
+    b6 = models.BigIntegerField(default=0)
+    b7 = models.BigIntegerField(default=0)
+    b8 = models.BigIntegerField(default=0)
+    b9 = models.BigIntegerField(default=0)
+    b10 = models.BigIntegerField(default=0)
+    b11 = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name = _("hourly count")
+        verbose_name_plural = _("hourly counts")
+        indexes = [models.Index(fields=["hour", "tool", "outcome"], name="mcp_tasks_stat")]
+
+    def __str__(self) -> str:
+        return f"{self.tool} {self.outcome} {self.hour:%Y-%m-%d %H}h"
 
 
 class OwnerGate(models.Model):

@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Greatest
 from django.db.models.lookups import In
 
-from .compat import Unindexed
+from .compat import Unindexed, Unlikely
 from .dbtime import DbNow
 from .lifecycle import EXPIRED, LIVE, RUNNING
 
@@ -35,6 +35,16 @@ def gone() -> Q:
 def in_phase(*phases: str) -> Q:
     """In one of these phases, found by another column's index: for what looks for the few rows that are due."""
     return Q(In(Unindexed(F("phase")), list(phases)))
+
+
+def few_in_phase(*phases: str) -> Q:
+    """In one of these phases, which few rows are in, and found by it."""
+    return Q(Unlikely(In(F("phase"), list(phases))))
+
+
+def unfinished() -> Q:
+    """Something is still to happen."""
+    return few_in_phase(*LIVE)
 
 
 class TaskQuerySet(models.QuerySet["Task"]):

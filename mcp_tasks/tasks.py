@@ -103,6 +103,11 @@ def wait(ref: UUID, timeout: float | None = None) -> TaskSnapshot | None:
     return get_store().wait_for_completion(ref, timeout)
 
 
+async def await_completion(ref: UUID, timeout: float | None = None) -> TaskSnapshot | None:
+    """``wait`` in a coroutine, without a thread."""
+    return await get_store().await_for_completion(ref, timeout)
+
+
 astatus = sync_to_async(status)
 acancelled = sync_to_async(cancelled)
 aprogress = sync_to_async(progress)
@@ -110,7 +115,6 @@ acomplete = sync_to_async(complete)
 afail = sync_to_async(fail)
 arequire_input = sync_to_async(require_input)
 aset_ttl = sync_to_async(set_ttl)
-await_completion = sync_to_async(wait, thread_sensitive=False)
 
 __all__ = [
     "TaskStatus",

@@ -3,25 +3,28 @@
 import json
 from typing import Any
 
-from django.http import HttpResponse
 from django.views.generic import TemplateView
 
 from mcp_tasks.tools.registry import registry
 
+#: Where ``project.asgi`` mounts MCP.
+MCP_PATH = "/mcp"
+
 
 class HomeView(TemplateView):
     """
-    What runs here and how to connect, for somebody who has just started the demo.
+    A console for the tools that run here and how to connect a client, for somebody who has just started the demo.
 
-    All addresses are made from the host of the request, so that they can be pasted. The page needs no script and
-    nothing from other hosts; its policy says so to the browser.
+    All addresses are made from the host of the request, so that they can be pasted. The console's scripts speak to the
+    server as any client does; this view knows no token and no task.
     """
 
     template_name = "home.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        mcp_url = self.request.build_absolute_uri("/mcp")
+        mcp_url = self.request.build_absolute_uri(MCP_PATH)
         return super().get_context_data(
+            mcp_path=MCP_PATH,
             mcp_url=mcp_url,
             tools=[
                 {"name": tool.name, "title": tool.title, "description": tool.description, "task": tool.task}
@@ -30,10 +33,6 @@ class HomeView(TemplateView):
             client_configuration=json.dumps(_client_configuration(mcp_url), indent=2),
             **kwargs,
         )
-
-    def render_to_response(self, context: dict[str, Any], **response_kwargs: Any) -> HttpResponse:
-        policy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-        return super().render_to_response(context, headers={"Content-Security-Policy": policy}, **response_kwargs)
 
 
 def _client_configuration(mcp_url: str) -> dict[str, Any]:

@@ -1,12 +1,37 @@
 """Fixtures of the whole suite: callers with tokens, and the ways into the server."""
 
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.test import TransactionTestCase
 
 from mcp_tasks.testing.client import McpClient
+from tests.support import emptying
 from tests.support.adapters import ADAPTERS, Wire, make_client
+
+_SLOW = ("tests/browser/", "tests/e2e/", "tests/faults/")
+_SOAK = ("tests/faults/test_push_leaks.py",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes, or a browser, is a run of its own: ``pytest -m slow``, ``pytest -m soak``."""
+    for item in items:
+        if item.nodeid.startswith(_SOAK):
+            item.add_marker("soak")
+        elif item.nodeid.startswith(_SLOW):
+            item.add_marker("slow")
+    # The largest groups first, for nothing else fills the time that one of them is alone at the end.
+    sizes = Counter(_group(item) for item in items)
+    items.sort(key=lambda item: -sizes[_group(item)] if _group(item) else 0)
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Those of its tests that run in one process, one after another."""
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else None
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -25,39 +50,17 @@ def configure(settings: Any) -> Callable[..., None]:
     return change
 
 
-@pytest.fixture(scope="session")
-def _threads_of_the_server(django_db_setup: None) -> Iterator[None]:
-    """The threads of this process let go of the test database before it is dropped."""
-    yield
-    from mcp_tasks.transports.http.endpoint import lanes
-    from mcp_tasks.transports.http.streams import inline_pool
-
-    lanes.end(wait_seconds=5)
-    inline_pool.end(wait_seconds=5)
-
-
 @pytest.fixture
-def transactional_db(_threads_of_the_server: None, django_db_blocker: Any) -> Iterator[None]:
-    """
-    A database whose rows every thread sees, in the place of pytest-django's fixture of this name.
+def own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test does with the signals that stop a server is forgotten at its end."""
+    from mcp_tasks.transports import stopping
 
-    What tests over HTTP write is deleted row by row, which takes a tenth of the time of the usual flush.
-    """
-    with django_db_blocker.unblock():
-        yield
-        _empty()
-
-
-def _empty() -> None:
-    from django.contrib.auth.models import User
-    from django.contrib.sessions.models import Session
-
-    from mcp_tasks.models import OwnerGate, Task, TaskEvent, TaskInput, TaskStep
-
-    for model in (TaskEvent, TaskInput, TaskStep, Task, OwnerGate):
-        model._base_manager.all()._raw_delete("default")
-    User.objects.all().delete()
-    Session.objects.all().delete()
+    before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
+    monkeypatch.setattr(stopping, "_chained", {})
+    monkeypatch.setattr(stopping, "_heard", set())
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -105,10 +108,24 @@ def anonymous(transactional_db: None, adapter: str) -> McpClient:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _plain_flush(django_db_setup: None) -> None:
-    """The flush after a transactional test makes no permissions and content types anew: no test needs them."""
-    from django.contrib.contenttypes.management import create_contenttypes
-    from django.db.models.signals import post_migrate
+def _threads_of_the_server(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The threads of this process let go of the test database before it is dropped."""
+    yield
+    with django_db_blocker.unblock():
+        emptying.end_threads()
 
-    post_migrate.disconnect(create_contenttypes)
-    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
+
+@pytest.fixture(autouse=True, scope="session")
+def _queues_begin_with_the_first() -> Iterator[None]:
+    """Each process begins its count of starts somewhere else; in tests at nought."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcp_tasks.execution.queue.randrange", lambda stop: 0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _emptied_row_by_row() -> Iterator[None]:
+    """After a test whose rows other threads see, in the place of Django's flush; see ``tests/support/emptying.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: emptying.empty())
+        yield

@@ -12,6 +12,8 @@ USE_TZ = True
 ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
 ROOT_URLCONF = "tests.urls"
 INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.messages",
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "django.contrib.sessions",
@@ -21,6 +23,8 @@ INSTALLED_APPS = [
     "tests.app",
 ]
 MIDDLEWARE: list[str] = []
+# Only the tests of the admin serve it, with middleware and templates of their own.
+SILENCED_SYSTEM_CHECKS = ["admin.E403", "admin.E408", "admin.E409", "admin.E410"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

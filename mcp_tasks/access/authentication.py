@@ -66,7 +66,7 @@ def authenticate(http_request: HttpRequest) -> Caller:
     A credential that no class accepts is refused also where anonymous callers may come in: somebody who believes
     to be known must not silently become nobody.
     """
-    _provide_session(http_request)
+    provide_session(http_request)
     classes = authenticators()
     request = BodilessRequest(http_request, authenticators=classes)
     if any("\x00" in http_request.headers.get(name, "") for name in ("Authorization", "Cookie")):
@@ -115,10 +115,16 @@ def _scopes(auth: Any) -> frozenset[str]:
     return frozenset(scope.split()) if isinstance(scope, str) else frozenset()
 
 
-def _provide_session(request: HttpRequest) -> None:
+def _keep_key() -> None:
+    """For a session of which nobody sends the cookie: after SECRET_KEY was rotated, a new key would end it."""
+
+
+def provide_session(request: HttpRequest) -> None:
     """What Django's middleware gives a request and DRF's session class silently needs; kept where it ran."""
     if not hasattr(request, "session") and "django.contrib.sessions" in django_settings.INSTALLED_APPS:
         engine = import_module(django_settings.SESSION_ENGINE)
-        request.session = engine.SessionStore(request.COOKIES.get(django_settings.SESSION_COOKIE_NAME))
+        session = engine.SessionStore(request.COOKIES.get(django_settings.SESSION_COOKIE_NAME))
+        session.cycle_key = _keep_key
+        request.session = session
     if not hasattr(request, "user") and hasattr(request, "session"):
         request.user = SimpleLazyObject(lambda: get_user(request))  # type: ignore[assignment]

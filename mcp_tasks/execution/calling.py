@@ -5,19 +5,21 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.utils import translation
 
+from .. import observing
+from ..connections import left_as_found
 from ..protocol.codec import Json, JsonError, dumps
 from ..protocol.errors import McpError, internal_error
-from ..protocol.inputs import InvalidInputRequest, check_requests
+from ..protocol.inputs import InvalidInputRequest, check_deadline, check_requests
 from ..tools.cancellation import TaskCancelled
 from ..tools.context import TaskContext
-from ..tools.registry import Tool
+from ..tools.definition import Tool
 from ..tools.results import (
     NEUTRAL_ERROR,
     BecomeTask,
@@ -30,6 +32,7 @@ from ..tools.results import (
     error_result,
     to_result,
 )
+from ..tools.steps import StepError
 
 logger = logging.getLogger("mcp_tasks.runner")
 
@@ -52,9 +55,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The handler waits for answers."""
+    """The handler waits for answers. ``deadlines``: seconds by key; a question without one waits on."""
 
     requests: dict[str, dict[str, Json]]
+    deadlines: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +81,47 @@ class Stopped:
 Ending = Finished | Failed | Asked | Became | Deferred | Stopped
 
 
+@dataclass(frozen=True, slots=True)
+class Transient:
+    """The handler raised what its tool calls transient: it may be run again, else the ending stands."""
+
+    ending: Ending
+    #: The name of the exception's class, for the timeline.
+    why: str
+
+
 def call(tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: str | None = None) -> Ending:
     """
     Run a tool's function with converted arguments, in a context of its own, and say how it ended.
 
     Never raises. What an exception says reaches the log, never the wire, unless it is a ToolError or McpError.
     """
+    return _ending(lambda: _called(tool, context, values, locale), tool.name)
+
+
+def try_call(
+    tool: Tool, context: TaskContext, values: dict[str, Any], *, locale: str | None = None
+) -> Ending | Transient:
+    """The same in a leg that may be started again: what the tool names in ``retry_on`` is told apart."""
+    try:
+        return _called(tool, context, values, locale)
+    except BaseException as raised:
+        meant = _meant(raised)
+        if not isinstance(meant, tool.legs.transient):
+            return _named(meant, tool.name)
+        logger.warning(
+            "a tool met what it calls transient", exc_info=meant, extra={"event": "tool_retried", "tool": tool.name}
+        )
+        return Transient(_named(meant, tool.name, is_known=True), type(meant).__name__)
+
+
+def _called(tool: Tool, context: TaskContext, values: dict[str, Any], locale: str | None) -> Ending:
     assert tool.signature is not None
     if tool.signature.context_name is not None:
         values = {**values, tool.signature.context_name: context}
-
-    def work() -> Ending:
+    with left_as_found(tool.name):
         value = _answered(lambda: run(tool.function, values, locale), context)
-        return value if isinstance(value, Asked) else _to_ending(value, tool)
-
-    return _ending(work, tool.name)
+    return value if isinstance(value, Asked) else _to_ending(value, tool)
 
 
 def call_method(
@@ -105,7 +135,8 @@ def call_method(
     """The same for a further MCP method of a host project, whose result is an object as it is."""
 
     def work() -> Ending:
-        value = _answered(lambda: run(partial(function, params, context), {}, locale), context)
+        with left_as_found(name):
+            value = _answered(lambda: run(partial(function, params, context), {}, locale), context)
         if isinstance(value, Asked):
             return value
         if not isinstance(value, dict):
@@ -117,8 +148,10 @@ def call_method(
 
 def run(function: Callable[..., Any], values: dict[str, Any], locale: str | None) -> Any:
     """Call a function in an empty context: nothing of the previous task of this thread is left in it."""
+    arrive = observing.carry()
 
     def inside() -> Any:
+        arrive()
         if locale is not None:
             translation.activate(locale)  # for this context only
         value = function(**values)
@@ -149,10 +182,12 @@ def _answered(call_function: Callable[[], Any], context: TaskContext) -> Any:
         value = call_function()
         if not isinstance(value, InputRequired):
             return value
+        check_deadline(value.deadline_seconds)
         questions, known = check_requests(value.requests), set(context.recorded)
         missing = context.unanswered(questions)
         if missing or set(context.recorded) == known:
-            return Asked(missing or questions)
+            asked = Suspend(missing or questions, value.deadline_seconds)
+            return Asked(asked.requests, asked.deadlines)
 
 
 def _ending(work: Callable[[], Ending], name: str) -> Ending:
@@ -175,11 +210,12 @@ def _meant(raised: BaseException) -> BaseException:
         for leaf in leaves:
             if isinstance(leaf, kind):
                 return leaf
-    merged: dict[str, dict[str, Json]] = {}
+    merged = Suspend({})
     for leaf in leaves:
         if isinstance(leaf, Suspend):
-            merged.update(leaf.requests)
-    return Suspend(merged)
+            merged.requests.update(leaf.requests)
+            merged.deadlines.update(leaf.deadlines)
+    return merged
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -190,10 +226,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield raised
 
 
-def _named(raised: BaseException, name: str) -> Ending:
+def _named(raised: BaseException, name: str, *, is_known: bool = False) -> Ending:
+    """The ending that an exception means; one that is not ``is_known`` yet is logged."""
     match raised:
         case Suspend():
-            return Asked(raised.requests)
+            return Asked(raised.requests, raised.deadlines)
         case BecomeTask():
             return Became()
         case TaskCancelled():
@@ -202,10 +239,11 @@ def _named(raised: BaseException, name: str) -> Ending:
             return Finished(error_result(str(raised)), raised=True)
         case McpError() if _is_sendable(raised):
             return Failed(raised)
-        case McpError() | InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError():
+        case McpError() | InvalidInputRequest() | OutputMismatch() | InvalidDeferredTask() | JsonError() | StepError():
             logger.error("a tool broke its contract", exc_info=raised, extra={"event": "tool_contract", "tool": name})
             return Failed(internal_error(), _text(raised))
-    logger.error("a tool raised", exc_info=raised, extra={"event": "tool_raised", "tool": name})
+    if not is_known:
+        logger.error("a tool raised", exc_info=raised, extra={"event": "tool_raised", "tool": name})
     return Finished(error_result(NEUTRAL_ERROR), raised=True)
 
 

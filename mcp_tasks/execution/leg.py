@@ -3,31 +3,34 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from django.contrib.auth import get_user_model
-from django.db import InterfaceError, OperationalError, connections
 
-from .. import conf
-from ..protocol.codec import Json, JsonError
+from .. import observing
+from ..connections import sessions_of_its_own
+from ..protocol.codec import Json
 from ..protocol.errors import McpError, internal_error
 from ..store.base import TaskStore
-from ..store.types import Claim, InvalidTransition, Outcome, ResumeContext, RetentionLimitExceeded
+from ..store.processes import own_name, tools_hash
+from ..store.types import Claim, ResumeContext
 from ..tools.cancellation import LEASE_LOST, SHUTDOWN
 from ..tools.context import Abilities, OwnerIdentity, RecordedAnswer, TaskContext
-from ..tools.registry import Tool, registry
-from ..tools.results import NEUTRAL_ERROR, DeferredTask, error_result
+from ..tools.definition import Tool
+from ..tools.registry import registry
 from ..tools.schemas import InvalidArguments
-from .calling import Asked, Became, Deferred, Ending, Failed, Finished, Stopped, call
+from .calling import Asked, Ending, Failed, Finished, Stopped, Transient, call, try_call
 from .heartbeat import heartbeat
+from .overdue import timed_out
 from .running import RunningLeg
+from .settling import LEASE_LOST_END, REFUSED, RELEASED, SETTLED, insist, settle
+from .steps import LegSteps
 from .threads import process_is_ending
 
 logger = logging.getLogger("mcp_tasks.runner")
 
-T = TypeVar("T")
-
-START_FAILED = internal_error("The task could not be started")
+#: How long nobody takes a task whose tool a process did not know: the newer process looks meanwhile.
+GIVEN_BACK_SECONDS = 1.0
 
 
 class Watcher(Protocol):
@@ -42,39 +45,86 @@ class Watcher(Protocol):
     def flush(self, store: TaskStore, leg: RunningLeg) -> None: ...
 
 
-def run_leg(store: TaskStore, claim: Claim, watcher: Watcher = heartbeat) -> None:
-    """Run a claimed leg to its end. Whatever it writes is fenced; what came too late is dropped with one log line."""
-    resume = store.resume_context(claim.ref, claim.leg)
+def run_leg(
+    store: TaskStore, claim: Claim, watcher: Watcher = heartbeat, *, abandon: Callable[[], None] | None = None
+) -> None:
+    """
+    Run a claimed leg to its end. Whatever it writes is fenced; what came too late is dropped with one log line.
+
+    ``abandon`` is called, on another thread, when the handler does not stop though it was told to: nobody needs to
+    wait any more, though this call has not returned.
+    """
+    facts = {"ref": claim.ref, "tool": claim.tool, "leg": claim.leg, "tries": claim.attempts}
+    with observing.begin("leg", **facts, end=LEASE_LOST_END) as seen:
+        seen.note(end=_run(store, claim, watcher, abandon))
+        trace_id = observing.trace_id()
+    if logger.isEnabledFor(logging.DEBUG):
+        fields = {"ref": str(claim.ref), "tool": claim.tool, "leg": claim.leg, "attempts": claim.attempts}
+        ended = {"code": seen.facts["end"], "duration_ms": round(seen.facts["seconds"] * 1000), "trace_id": trace_id}
+        logger.debug("a leg ended", extra={"event": "leg_ended", **fields, **ended})
+
+
+def _run(store: TaskStore, claim: Claim, watcher: Watcher, abandon: Callable[[], None] | None) -> str:
+    """Returns how it ended, in one of the words above."""
+    claimed_at = time.monotonic()
+    # Its lease is worth the patience: of a tool with one try the task would fail though nothing was called.
+    resume = insist(lambda: store.resume_context(claim.ref, claim.leg))
     if resume is None:
         store.let_go(claim.ref, claim.leg)  # cancelled or expired between the claim and here
-        return
+        return REFUSED
     tool = registry.get(claim.tool)
     if tool is None or tool.problems:
-        _insist(lambda: store.fail_task(claim.ref, _unavailable(claim.tool), leg=claim.leg))
-        return
-    leg = RunningLeg(claim.ref, claim.leg, resume.token.child())
-    watcher.watch(store, leg)
+        return _turn_away(store, claim)
+    timeout_seconds = tool.legs.timeout_seconds
+    leg = RunningLeg(
+        claim.ref,
+        claim.leg,
+        resume.token.child(),
+        claimed_at=claimed_at,
+        timeout_seconds=timeout_seconds,
+        abandon=abandon,
+    )
     try:
+        watcher.watch(store, leg)
         ending = _call(store, tool, resume, leg, watcher)
+        leg.has_returned = True
+        if leg.is_overdue and timeout_seconds is not None and _is_no_result(ending):
+            ending = Failed(timed_out(timeout_seconds))
         if isinstance(ending, Asked):
             watcher.flush(store, leg)
-        if not _abandoned(store, claim, leg, ending):
-            _insist(lambda: _settle(store, claim, leg, ending))
+        if _abandoned(store, claim, leg, ending):
+            return RELEASED if leg.token.reason == SHUTDOWN and claim.max_attempts > 1 else LEASE_LOST_END
+        return insist(lambda: settle(store, claim, leg, ending))
     finally:
         watcher.forget(leg)
+
+
+def _turn_away(store: TaskStore, claim: Claim) -> str:
+    """A tool that is not known here: the old process of a deployment leaves it to a newer one, any other fails it."""
+    if store.is_outdated(own_name(), tools_hash([tool.name for tool in registry])):
+        insist(lambda: store.release(claim.ref, claim.leg, unstarted_seconds=GIVEN_BACK_SECONDS))
+        return RELEASED
+    failed = insist(lambda: store.fail_task(claim.ref, _unavailable(claim.tool), leg=claim.leg))
+    return SETTLED if failed else REFUSED
 
 
 def _unavailable(name: str) -> McpError:
     return internal_error(f"The tool {name} is no longer available")
 
 
-def _call(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg, watcher: Watcher) -> Ending:
-    assert tool.signature is not None
+def _is_no_result(ending: Ending | Transient) -> bool:
+    return isinstance(ending, (Stopped, Failed, Transient)) or (isinstance(ending, Finished) and ending.raised)
+
+
+def _call(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg, watcher: Watcher) -> Ending | Transient:
     try:
-        values = tool.signature.convert(resume.arguments)
+        values = tool.convert(resume.arguments)
     except InvalidArguments as problem:
         return Failed(internal_error(f"The tool no longer takes these arguments: {problem}"))
-    return call(tool, _context(store, tool, resume, leg, watcher), values, locale=resume.context.get("locale"))
+    run = try_call if resume.attempts < resume.max_attempts else call
+    context = _context(store, tool, resume, leg, watcher)
+    with sessions_of_its_own():
+        return run(tool, context, values, locale=resume.context.get("locale"))
 
 
 def _context(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLeg, watcher: Watcher) -> TaskContext:
@@ -93,6 +143,7 @@ def _context(store: TaskStore, tool: Tool, resume: ResumeContext, leg: RunningLe
             set_ttl=lambda ttl_ms: store.set_ttl(resume.ref, ttl_ms, leg=resume.leg),
             load_user=lambda: load_user(resume.context.get("user")),
             strict_answers=tool.strict_answers,
+            steps=LegSteps(store, resume.ref, resume.leg, leg.token, insist),
         ),
         capabilities=resume.capabilities,
         owner=owner,
@@ -117,113 +168,25 @@ def load_user(key: Json) -> Any:
     return get_user_model()._default_manager.filter(pk=key).first()
 
 
-def _abandoned(store: TaskStore, claim: Claim, leg: RunningLeg, ending: Ending) -> bool:
+def _abandoned(store: TaskStore, claim: Claim, leg: RunningLeg, ending: Ending | Transient) -> bool:
     """
     Whether this leg has no outcome, because its process stops.
 
     What a handler does after it was told of the stop, or that its lease may be lost, is no result of its work.
     Where it may be run again, it is given back at once; the rest is left to its lease.
     """
-    raised = isinstance(ending, Finished) and ending.raised
-    if process_is_ending() and (raised or isinstance(ending, (Failed, Stopped))):
+    if process_is_ending() and _is_no_result(ending):
         return True
-    if leg.token.reason not in (SHUTDOWN, LEASE_LOST) or not leg.token.observed or isinstance(ending, Asked):
+    if (
+        leg.is_overdue
+        or leg.token.reason not in (SHUTDOWN, LEASE_LOST)
+        or not leg.token.observed
+        or isinstance(ending, Asked)
+    ):
         return False
     if leg.token.reason == SHUTDOWN and claim.max_attempts > 1:
-        released = _insist(lambda: store.release(claim.ref, claim.leg))
+        released = insist(lambda: store.release(claim.ref, claim.leg))
         if not released:
             store.let_go(claim.ref, claim.leg)  # the client cancelled meanwhile
     logger.info("a leg stopped before its end", extra={"event": "leg_stopped", "ref": str(claim.ref)})
     return True
-
-
-def _settle(store: TaskStore, claim: Claim, running_leg: RunningLeg, ending: Ending) -> None:
-    ref, leg = claim.ref, claim.leg
-    outcome: Outcome
-    match ending:
-        case Stopped() if running_leg.token.is_raised:
-            store.let_go(ref, leg)  # an outcome or the expiry came from elsewhere
-            return
-        case Finished():
-            try:
-                outcome = store.complete_task(ref, ending.result, leg=leg)
-            except RetentionLimitExceeded as problem:
-                logger.warning("a result was too large: %s", problem, extra={"event": "too_large", "ref": str(ref)})
-                return
-        case Failed():
-            outcome = _fail(store, claim, ending.error, traceback=ending.traceback)
-        case Asked():
-            try:
-                outcome = store.require_input(ref, ending.requests, leg=leg)
-            except (InvalidTransition, RetentionLimitExceeded) as problem:
-                logger.error("a tool asked what it may not: %s", problem, extra={"event": "bad_ask", "ref": str(ref)})
-                outcome = _fail(store, claim, internal_error(f"The tool asked what it may not: {problem}"))
-        case Deferred():
-            outcome = start_deferred(store, claim, ending.task)
-        case Stopped() | Became():
-            # Nobody told it to stop: a tool's own mistake, as any other exception.
-            outcome = store.complete_task(ref, error_result(NEUTRAL_ERROR), leg=leg)
-    if not outcome:
-        logger.info(
-            "what a leg wrote came too late",
-            extra={"event": "late_result", "ref": str(ref), "why": outcome.why},
-        )
-        store.let_go(ref, leg)
-
-
-def _fail(store: TaskStore, claim: Claim, error: McpError, *, traceback: str | None = None) -> Outcome:
-    try:
-        return store.fail_task(claim.ref, error, leg=claim.leg, traceback=traceback)
-    except RetentionLimitExceeded as problem:
-        logger.warning("an error was too large: %s", problem, extra={"event": "too_large", "ref": str(claim.ref)})
-        return Outcome(True)
-    except JsonError as problem:
-        logger.error("an error has no JSON form: %s", problem, extra={"event": "tool_contract", "ref": str(claim.ref)})
-        return store.fail_task(claim.ref, internal_error(), leg=claim.leg, traceback=traceback)
-
-
-def start_deferred(store: TaskStore, claim: Claim, task: DeferredTask) -> Outcome:
-    """
-    Hand a task over to whoever does the work: ``start(ref)``, then no lease any more.
-
-    A ``start`` that raises fails the task with a neutral text. Not applied: the job was quicker.
-    """
-    ref, leg, attributes = claim.ref, claim.leg, task.attributes
-    if "meta" in attributes:
-        try:
-            store.set_task_meta(ref, attributes["meta"], leg=leg)
-        except (RetentionLimitExceeded, JsonError) as problem:
-            logger.error("a deferred task has no usable meta: %s", problem, extra={"event": "tool_contract"})
-            return store.fail_task(ref, START_FAILED, leg=leg, kind="start_failed")
-    if "status_message" in attributes:
-        store.set_status(ref, attributes["status_message"], leg=leg)
-    if "ttl_ms" in attributes:
-        store.set_ttl(ref, attributes["ttl_ms"], leg=leg)
-    try:
-        task.start(ref)
-    except Exception:
-        logger.exception("a deferred task could not be started", extra={"event": "start_failed", "ref": str(ref)})
-        return store.fail_task(ref, START_FAILED, leg=leg, kind="start_failed")
-    store.hand_over(ref, leg)
-    return Outcome(True)
-
-
-def _insist(operation: Callable[[], T]) -> T:
-    """
-    Settle against a database that is away for a moment: the work is done, so its outcome is worth the lease.
-
-    Every operation is fenced and applies at most once, so a commit of unknown fate may be repeated.
-    """
-    deadline = time.monotonic() + conf.get_settings().LEASE_SECONDS
-    pause = 0.25
-    while True:
-        try:
-            return operation()
-        except (OperationalError, InterfaceError):
-            if time.monotonic() + pause > deadline or process_is_ending():
-                raise
-            logger.warning("the database is away; an outcome waits", extra={"event": "settle_waits"})
-            for connection in connections.all(initialized_only=True):
-                connection.close_if_unusable_or_obsolete()
-            time.sleep(pause)
-            pause = min(pause * 2, 5.0)

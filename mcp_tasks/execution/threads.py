@@ -11,16 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from django.db import close_old_connections, connections
 
-from .. import compat
+from ..connections import look_after_connections
 
 logger = logging.getLogger("mcp_tasks.runner")
 
 Job = Callable[[], None]
-
-_IDLE_CHECK_SECONDS = 5.0
 
 
 class Busy(Exception):
@@ -44,11 +43,15 @@ class DaemonPool:
     Up to ``size`` daemon threads, started on demand, again after a fork; at most ``backlog`` jobs wait.
 
     ``persistent`` keeps database connections open between jobs, looked after when a thread was idle; otherwise
-    Django's own rules (``CONN_MAX_AGE``) hold around each job.
+    Django's own rules (``CONN_MAX_AGE``) hold around each job. With ``rest_seconds`` these hold as well for a thread
+    that has had no job for so long.
     """
 
-    def __init__(self, name: str, size: int, *, backlog: int, persistent: bool) -> None:
+    def __init__(
+        self, name: str, size: int, *, backlog: int, persistent: bool, rest_seconds: float | None = None
+    ) -> None:
         self._name, self._size, self._backlog, self._persistent = name, size, backlog, persistent
+        self._rest_seconds = rest_seconds
         self._crew = _Crew()
 
     def submit(self, job: Job) -> None:
@@ -75,6 +78,11 @@ class DaemonPool:
             crew.ready.notify()
             return True
 
+    def replace(self, lost: int) -> None:
+        """Let so many more threads start, in the place of those whose job does not end; negative: take that back."""
+        with self._crew.ready:
+            self._size += lost
+
     def end(self, wait_seconds: float = 0.0) -> None:
         """
         Let the threads finish what waits, close their connections and end; wait for them so long.
@@ -95,45 +103,43 @@ class DaemonPool:
     def _work(self, crew: "_Crew") -> None:
         rested_at = time.monotonic()
         while True:
-            with crew.ready:
-                while not crew.jobs:
-                    crew.ready.wait()
-                crew.idle -= 1
-                job = crew.jobs.popleft()
+            job = self._next(crew)
             if job is None:
                 connections.close_all()
                 return
-            self._look_after(time.monotonic() - rested_at)
+            self._guarded(partial(self._look_after, time.monotonic() - rested_at))
             try:
                 job()
             except BaseException:
                 logger.exception("a job of %s failed", self._name, extra={"event": "job_failed"})
             del job
-            self._look_after(0.0)
+            self._guarded(partial(self._look_after, 0.0))
             rested_at = time.monotonic()
             with crew.ready:
                 crew.idle += 1
 
+    def _next(self, crew: "_Crew") -> Job | None:
+        patience = self._rest_seconds
+        while True:
+            with crew.ready:
+                if crew.ready.wait_for(lambda: crew.jobs, patience):
+                    crew.idle -= 1
+                    return crew.jobs.popleft()
+            patience = None
+            self._guarded(close_old_connections)
+
     def _look_after(self, idle_seconds: float) -> None:
+        if self._persistent:
+            look_after_connections(idle_seconds)
+        else:
+            close_old_connections()
+
+    def _guarded(self, look: Callable[[], None]) -> None:
         try:
-            self._look_at_connections(idle_seconds)
+            look()
         except Exception:
             # A thread that ended here would be missing for ever.
             logger.exception("a connection of %s could not be closed", self._name, extra={"event": "job_failed"})
-
-    def _look_at_connections(self, idle_seconds: float) -> None:
-        if not self._persistent:
-            close_old_connections()
-            return
-        for connection in connections.all(initialized_only=True):
-            if compat.is_pooled(connection):
-                connection.close()  # back to the pool: threads that rest must not starve those that work
-            elif connection.errors_occurred:
-                connection.close_if_unusable_or_obsolete()
-            elif (
-                idle_seconds > _IDLE_CHECK_SECONDS and connection.connection is not None and not connection.is_usable()
-            ):
-                connection.close()
 
 
 def process_is_ending() -> bool:

@@ -7,6 +7,7 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_ID_KEY = "io.modelcontextprotocol/subscriptionId"
 RELATED_TASK_KEY = "io.modelcontextprotocol/related-task"
 #: Ours: a client that repeats a call with the same key gets the same task.
 IDEMPOTENCY_KEY = "django-mcp-tasks/idempotencyKey"

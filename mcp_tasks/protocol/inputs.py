@@ -16,7 +16,12 @@ from pydantic import BaseModel, ValidationError
 from .codec import Json, JsonError, canonical, dumps, loads
 from .schemas import InvalidSchema, compile_schema
 
+#: What stands for the answer to a question whose deadline is over. A client can give it to an elicitation only.
+NOBODY_ANSWERED: dict[str, Json] = {"action": "cancel"}
+
 _KEY = re.compile(r"[!-~]{1,128}")
+#: A hundred years: what is longer would not be a date any more.
+_LONGEST_SECONDS = 100 * 365 * 24 * 3600
 #: What a schema can say against members that it does not list.
 _CLOSING = ("additionalProperties", "unevaluatedProperties", "propertyNames", "maxProperties")
 
@@ -43,6 +48,19 @@ def check_requests(requests: Json) -> dict[str, dict[str, Json]]:
             raise InvalidInputRequest(f"{key!r} is no key: 1 to 128 visible ASCII characters")
         checked[key] = _check_request(key, request)
     return checked
+
+
+def check_deadline(seconds: float | None) -> None:
+    """Raise InvalidInputRequest for what is no positive number of seconds; None is no deadline."""
+    if seconds is None:
+        return
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= _LONGEST_SECONDS:
+        raise InvalidInputRequest("deadline_seconds must be a positive, finite number of seconds")
+
+
+def nobody_answered(request: Mapping[str, Json], answer: Json) -> bool:
+    """Whether a stored answer says that none came in time, where no client can say so itself."""
+    return request["method"] != "elicitation/create" and bool(answer == NOBODY_ANSWERED)
 
 
 def _check_request(key: str, request: Json) -> dict[str, Json]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from .codec import Json, dumps, merge_objects
 from .errors import invalid_params
+from .subscriptions import Frame, frame
 
 WORKING, INPUT_REQUIRED = "working", "input_required"
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
@@ -41,27 +42,33 @@ class WireTask:
 
     def create_result(self, task_id: str, meta: str) -> str:
         """CreateTaskResult: flat, ``resultType: "task"``, and never a payload."""
-        return self._text("task", task_id, "", meta)
+        return f'{{"resultType":"task",{self._members(task_id)},"_meta":{merge_objects(self.meta, meta)}}}'
 
     def detailed(self, task_id: str, meta: str) -> str:
         """The result of ``tasks/get``: exactly one payload member, or none, as the status says."""
-        payload = ""
-        if self.status == INPUT_REQUIRED:
-            payload = f',"inputRequests":{self.input_requests}'
-        elif self.status == COMPLETED:
-            payload = f',"result":{self.result}'
-        elif self.status == FAILED:
-            payload = f',"error":{self.error}'
-        return self._text("complete", task_id, payload, meta)
+        members = self._members(task_id) + self._payload()
+        return f'{{"resultType":"complete",{members},"_meta":{merge_objects(self.meta, meta)}}}'
 
-    def _text(self, result_type: str, task_id: str, payload: str, meta: str) -> str:
+    def notification(self, task_id: str) -> Frame:
+        """``notifications/tasks``: what ``tasks/get`` would say at this moment, which is no result of a request."""
+        return frame("notifications/tasks", self._members(task_id) + self._payload(), self.meta or "{}")
+
+    def _payload(self) -> str:
+        if self.status == INPUT_REQUIRED:
+            return f',"inputRequests":{self.input_requests}'
+        if self.status == COMPLETED:
+            return f',"result":{self.result}'
+        if self.status == FAILED:
+            return f',"error":{self.error}'
+        return ""
+
+    def _members(self, task_id: str) -> str:
         message = "" if self.status_message is None else f',"statusMessage":{dumps(self.status_message)}'
         ttl_ms = "null" if self.ttl_ms is None else self.ttl_ms
         return (
-            f'{{"resultType":"{result_type}","taskId":{dumps(task_id)},"status":"{self.status}"{message}'
+            f'"taskId":{dumps(task_id)},"status":"{self.status}"{message}'
             f',"createdAt":"{timestamp(self.created_at)}","lastUpdatedAt":"{timestamp(self.updated_at)}"'
-            f',"ttlMs":{ttl_ms},"pollIntervalMs":{self.poll_interval_ms}{payload}'
-            f',"_meta":{merge_objects(self.meta, meta)}}}'
+            f',"ttlMs":{ttl_ms},"pollIntervalMs":{self.poll_interval_ms}'
         )
 
 

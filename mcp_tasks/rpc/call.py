@@ -7,9 +7,9 @@ from typing import Any
 
 from django.utils import translation
 
-from .. import conf
+from .. import conf, observing
 from ..execution.calling import Asked, Became, Deferred, Failed, Finished, Stopped, call
-from ..execution.leg import start_deferred
+from ..execution.settling import start_deferred
 from ..protocol import headers as header_values
 from ..protocol.capabilities import IDEMPOTENCY_KEY, NEEDS_TASKS, RELATED_TASK_KEY, declares_tasks
 from ..protocol.codec import Json
@@ -26,7 +26,7 @@ from ..store.snapshots import to_wire
 from ..store.types import Claim, CreatedTask, IdempotencyConflict, RetentionLimitExceeded, TaskLimitReached
 from ..tools.cancellation import CancellationToken
 from ..tools.context import Abilities, TaskContext
-from ..tools.registry import Tool
+from ..tools.definition import Tool
 from ..tools.results import NEUTRAL_ERROR, DeferredTask, error_result
 from ..tools.schemas import InvalidArguments
 from . import mrtr
@@ -86,12 +86,8 @@ def call_tool(request: Request) -> Response:
     if tool.task == "required" and not may_be_task:
         raise missing_capability(NEEDS_TASKS, f"The tool {tool.name} needs the tasks extension")
     answers = mrtr.Answers() if request.is_legacy else mrtr.answers_of(request, strict=tool.strict_answers)
-    problem = tool.argument_problem(arguments)
-    if problem is not None:
-        return complete(request, error_result(problem))
-    assert tool.signature is not None
     try:
-        values = tool.signature.convert(arguments)
+        values = tool.convert(arguments)
     except InvalidArguments as wrong:
         return complete(request, error_result(f"Invalid arguments: {wrong}"))
     made = ToolCall(request, tool, arguments, values, answers, may_be_task)
@@ -184,6 +180,9 @@ def _defer(made: ToolCall, task: DeferredTask) -> Reply:
         )
         return failure(request.id, internal_error(), legacy=request.is_legacy)
 
+    if tool.legs.is_limited:
+        return _made(made, lambda: _create(made))  # its job begins when there is room
+
     def create() -> CreatedTask:
         created = _create(made, deferred=task)
         if not created.existed:
@@ -204,9 +203,9 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
     attributes = {} if deferred is None else dict(deferred.attributes)
     if "ttl_ms" in attributes:
         attributes["ttl_ms"] = changed_ttl_ms(attributes["ttl_ms"])  # at most MAX_TTL_MS, as from a leg
-    trace = request.meta.get("traceparent")
+    trace = observing.trace() or request.meta.get("traceparent")
     try:
-        return get_store().create_task(
+        created = get_store().create_task(
             tool.name,
             made.arguments,
             owner=request.caller.owner,
@@ -215,6 +214,7 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
             method=request.method,
             poll_interval_ms=attributes.get("poll_interval_ms", tool.resolved_poll_interval_ms()),
             max_attempts=tool.max_attempts,
+            priority=tool.legs.priority,
             trace_context=trace if isinstance(trace, str) and len(trace) <= _TRACE_LENGTH else None,
             status_message=attributes.get("status_message"),
             meta=attributes.get("meta"),
@@ -241,6 +241,10 @@ def _create(made: ToolCall, *, deferred: DeferredTask | None = None) -> CreatedT
             extra={"event": "tool_contract", "tool": tool.name},
         )
         raise internal_error() from None
+    if not created.existed:
+        transport = "websocket" if request.headers is None else "http"
+        observing.happened("created", ref=created.ref, tool=tool.name, transport=transport)
+    return created
 
 
 def _created(made: ToolCall, created: CreatedTask) -> Reply:

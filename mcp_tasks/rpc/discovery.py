@@ -7,7 +7,8 @@ from .. import conf
 from ..protocol.capabilities import LEGACY, MODERN
 from ..protocol.codec import Json
 from ..protocol.errors import McpError, invalid_params
-from ..tools.registry import Tool, registry
+from ..tools.definition import Tool
+from ..tools.registry import registry
 from .caller import Caller
 from .methods import ours, table
 from .requests import Reply, Request, complete
@@ -26,7 +27,7 @@ def discover(request: Request) -> Reply:
     """Answers anyone who may connect, completely (server/discover)."""
     members: dict[str, Json] = {
         "supportedVersions": supported_versions(),
-        "capabilities": table.server_capabilities(),
+        "capabilities": table.server_capabilities(pushes=request.pushes),
         "ttlMs": CACHE_TTL_MS,
         "cacheScope": "public",
     }

@@ -6,7 +6,7 @@ to the older era, or gives up.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .. import conf
 from ..protocol import headers as header_values
@@ -35,25 +35,37 @@ from ..protocol.errors import (
     invalid_params,
 )
 from ..protocol.jsonrpc import InvalidEnvelope, Message, is_response, parse, readable_id
-from . import call, legacy, tasks
+from . import call, legacy, subscriptions, tasks
 from .caller import Caller
 from .discovery import supported_versions
 from .further import run_method
 from .methods import table
 from .requests import Reply, Request, Response, failure
+from .watching import watched
 
 logger = logging.getLogger("mcp_tasks.rpc")
 
 #: Modules whose import fills the method table.
-OUR_METHODS = (call, tasks)
+OUR_METHODS = (call, subscriptions, tasks)
 
 #: Methods of the extension, on which published clients leave the header Mcp-Name out.
 _NAME_MAY_LACK = ("tasks/get", "tasks/update", "tasks/cancel")
 
+#: Looks at a message before anything is done about it; the error with which it is refused, if it is.
+Admit = Callable[[Json], McpError | None]
 
-def serve(text: bytes | str, caller: Caller, headers: Mapping[str, str] | None = None) -> Response:
+
+def serve(
+    text: bytes | str,
+    caller: Caller,
+    headers: Mapping[str, str] | None = None,
+    *,
+    pushes: bool = False,
+    admit: Admit | None = None,
+) -> Response:
     """
-    Answer one message. ``headers``: lower-case names, or None on a transport that has none.
+    Answer one message. ``headers``: lower-case names, or None on a transport that has none. ``pushes``: the transport
+    can serve ``subscriptions/listen``. ``admit`` may refuse it.
 
     Never raises: every fault is a reply.
     """
@@ -61,8 +73,30 @@ def serve(text: bytes | str, caller: Caller, headers: Mapping[str, str] | None =
         body = loads(text)
     except JsonError as problem:
         return failure(None, EnvelopeError(400, PARSE_ERROR, f"Parse error: {problem}"))
+    return serve_message(body, caller, headers, pushes=pushes, admit=admit)
+
+
+def serve_message(
+    body: Json,
+    caller: Caller,
+    headers: Mapping[str, str] | None = None,
+    *,
+    pushes: bool = False,
+    admit: Admit | None = None,
+) -> Response:
+    """The same for a message that was parsed already."""
+    transport = "websocket" if headers is None else "http"
+    return watched(body, caller, transport, lambda: _answer(body, caller, headers, pushes, admit))
+
+
+def _answer(
+    body: Json, caller: Caller, headers: Mapping[str, str] | None, pushes: bool, admit: Admit | None
+) -> Response:
     try:
-        return _serve(body, caller, headers)
+        refused = None if admit is None else admit(body)
+        if refused is not None:
+            return failure(readable_id(body), refused)
+        return _serve(body, caller, headers, pushes)
     except InvalidEnvelope as error:
         return failure(error.id, error)
     except McpError as error:
@@ -72,7 +106,7 @@ def serve(text: bytes | str, caller: Caller, headers: Mapping[str, str] | None =
         return failure(readable_id(body), internal_error())
 
 
-def _serve(body: Json, caller: Caller, headers: Mapping[str, str] | None) -> Response:
+def _serve(body: Json, caller: Caller, headers: Mapping[str, str] | None, pushes: bool) -> Response:
     if _is_legacy(body, headers):
         if is_response(body):
             return Reply(202, None)
@@ -80,7 +114,7 @@ def _serve(body: Json, caller: Caller, headers: Mapping[str, str] | None) -> Res
     message = parse(body)
     if message.is_notification:
         return _drop(headers)
-    request = _checked(message, caller, headers)
+    request = _checked(message, caller, headers, pushes)
     method = table.get(request.method)
     if method is None:
         raise EnvelopeError(404, METHOD_NOT_FOUND, f"Method not found: {request.method[:128]}")
@@ -125,7 +159,7 @@ def _drop(headers: Mapping[str, str] | None) -> Reply:
     return Reply(202, None)
 
 
-def _checked(message: Message, caller: Caller, headers: Mapping[str, str] | None) -> Request:
+def _checked(message: Message, caller: Caller, headers: Mapping[str, str] | None, pushes: bool) -> Request:
     assert message.id is not None
     meta = message.params.get("_meta")
     if not isinstance(meta, dict):
@@ -150,6 +184,7 @@ def _checked(message: Message, caller: Caller, headers: Mapping[str, str] | None
         meta=meta,
         capabilities=capabilities,
         headers=headers,
+        pushes=pushes,
     )
 
 

@@ -12,6 +12,7 @@ from ..protocol.capabilities import HANDSHAKE_ERA, LEGACY
 from ..protocol.codec import Json
 from ..protocol.errors import INVALID_REQUEST, METHOD_NOT_FOUND, EnvelopeError, McpError, invalid_params
 from ..protocol.jsonrpc import Message
+from ..protocol.subscriptions import LISTEN
 from .caller import Caller
 from .further import run_method
 from .methods import table
@@ -19,6 +20,7 @@ from .requests import Reply, Request, Response, complete, failure, server_info
 
 #: Announced only where the Tasks extension exists; the older era has an incompatible kind of tasks.
 _NEWER = ("extensions", "tasks")
+_ONLY_NEWER = ("server/discover", LISTEN)
 
 
 def serve(message: Message, caller: Caller, headers: Mapping[str, str] | None) -> Response:
@@ -50,7 +52,7 @@ def _answer(request: Request) -> Response:
     if request.method == "ping":
         return complete(request, {})
     method = table.get(request.method)
-    if method is None or method.traits.needs_tasks or request.method == "server/discover":
+    if method is None or method.traits.needs_tasks or request.method in _ONLY_NEWER:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {request.method[:128]}")
     if method.handler is not None:
         return method.handler(request)
@@ -60,7 +62,9 @@ def _answer(request: Request) -> Response:
 def _initialize(request: Request) -> Reply:
     if not isinstance(request.params.get("protocolVersion"), str):
         raise invalid_params("protocolVersion must be a string")
-    capabilities = {name: value for name, value in table.server_capabilities().items() if name not in _NEWER}
+    capabilities = {
+        name: value for name, value in table.server_capabilities(pushes=False).items() if name not in _NEWER
+    }
     members: dict[str, Json] = {
         "protocolVersion": LEGACY,
         "capabilities": capabilities,

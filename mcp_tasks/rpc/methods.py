@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from .. import conf
 from ..protocol.capabilities import TASKS
 from ..protocol.codec import Json, dumps, loads
+from ..protocol.subscriptions import LIST_KINDS, LISTEN
 from .requests import Request, Response
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -36,6 +37,7 @@ KNOWN: dict[str, Traits] = {
     "tasks/get": Traits(name_param="taskId", needs_tasks=True),
     "tasks/update": Traits(name_param="taskId", needs_tasks=True),
     "tasks/cancel": Traits(name_param="taskId", needs_tasks=True),
+    LISTEN: Traits(),
     "prompts/list": Traits(capability="prompts", cacheable=True),
     "prompts/get": Traits(capability="prompts", name_param="name", asks=True),
     "resources/list": Traits(capability="resources", cacheable=True),
@@ -46,7 +48,7 @@ KNOWN: dict[str, Traits] = {
 
 
 #: Methods that no host project replaces, and the prefix that the Tasks extension keeps for itself.
-_OURS = ("server/discover", "tools/list", "tools/call")
+_OURS = ("server/discover", "tools/list", "tools/call", LISTEN)
 _RESERVED = "tasks/"
 
 
@@ -74,9 +76,13 @@ class MethodTable:
             return None
         return found
 
-    def server_capabilities(self) -> dict[str, Json]:
+    def server_capabilities(self, *, pushes: bool) -> dict[str, Json]:
         """What ``server/discover`` announces: exactly what is served, and the extension while it is on."""
         announced: dict[str, Json] = {name: dict(settings) for name, settings in self.capabilities.items()}
+        if pushes:
+            for kind in LIST_KINDS:
+                if kind in announced:
+                    announced[kind]["listChanged"] = True
         if conf.get_settings().ENABLED:
             announced["extensions"] = {**announced.get("extensions", {}), TASKS: {}}
         return announced

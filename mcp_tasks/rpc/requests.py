@@ -7,6 +7,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from .. import conf
+from ..notifications.subscription import Subscription
 from ..protocol.capabilities import LEGACY, MODERN, SERVER_INFO_KEY
 from ..protocol.codec import Json, dumps
 from ..protocol.errors import McpError, http_status_of, internal_error
@@ -32,6 +33,8 @@ class Request:
     meta: dict[str, Json] = field(default_factory=dict)
     capabilities: dict[str, Json] = field(default_factory=dict)
     headers: Mapping[str, str] | None = None
+    #: Whether the transport can send what nobody has just asked for.
+    pushes: bool = False
 
     @property
     def is_legacy(self) -> bool:
@@ -45,12 +48,13 @@ class Reply:
     A finished answer: HTTP status and JSON text, or None for an empty body.
 
     ``created`` names a task that nobody knows of until this reply arrives: a client that is gone by then
-    cannot want it.
+    cannot want it. ``code`` is that of an error.
     """
 
     status: int
     body: str | None
     created: UUID | None = None
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,14 @@ class Work:
     outlives_client: bool = False
 
 
-Response = Reply | Work
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """An answer that is a stream: whoever sends it starts the subscription, and closes it in any case."""
+
+    subscription: Subscription
+
+
+Response = Reply | Work | Listen
 
 
 @lru_cache(maxsize=1)
@@ -105,7 +116,7 @@ def complete(request: Request, members: dict[str, Json]) -> Reply:
 
 def failure(request_id: RequestId | None, error: McpError, *, legacy: bool = False) -> Reply:
     """An error reply. Under the older era 400 and 404 say other things, so a method's error is a 200 there."""
-    return Reply(200 if legacy else http_status_of(error), error_text(request_id, error))
+    return Reply(200 if legacy else http_status_of(error), error_text(request_id, error), code=error.code)
 
 
 def guarded(request: Request, work: Callable[[], Reply]) -> Reply:

@@ -1,6 +1,8 @@
 """The Runner interface, and the runner that the settings name."""
 
+import atexit
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from uuid import UUID
 
@@ -17,12 +19,21 @@ class Runner(ABC):
     for wrong ones, without starting anything.
     """
 
+    #: What runs the tasks, as operators call it; empty where it is processes of ours.
+    engine = ""
+
     @abstractmethod
     def enqueue(self, ref: UUID) -> None:
         """The doorbell: a task is queued. Called after the commit; must return at once."""
 
     def ensure_started(self) -> None:  # noqa: B027 - a runner without threads here has nothing to do
         """Called by what serves, in the process that serves: start what this runner needs here, once per process."""
+
+    def answer(self, rang: Callable[[], None]) -> None:  # noqa: B027 - its workers look at the table by themselves
+        """Called by a worker process of ours: ``rang`` is to be called, on any thread, when a task may be queued."""
+
+    def flush(self) -> None:  # noqa: B027 - a runner that only rings in this process has nothing on its way
+        """Called at the end of a process: wait a moment until what was rung is out."""
 
     def drain(self, seconds: float) -> None:  # noqa: B027 - nor anything to wait for
         """Stop claiming, tell the running legs to stop, wait for them so long, and release what may be re-run."""
@@ -42,6 +53,21 @@ def get_runner() -> Runner:
 
 
 conf.on_reset(get_runner.cache_clear)
+
+
+def import_backend() -> None:
+    """Import the runner of the settings: workers of an engine find its job by its name, once it is defined."""
+    try:
+        conf.load(conf.get_settings().RUNNER.BACKEND)
+    except ImproperlyConfigured:
+        pass  # which check says, and what serves
+
+
+@atexit.register
+def flush() -> None:
+    """Let the runner of this process, if it was used, send what is still on its way."""
+    if get_runner.cache_info().currsize:
+        get_runner().flush()
 
 
 def ring(ref: UUID) -> None:

@@ -6,19 +6,18 @@ synchronous; those of server code have an ``a…`` twin that runs the whole meth
 leg take its number and are fenced by it; without it the guard is "live and not expired" and the first outcome wins.
 """
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from uuid import UUID
-
-from asgiref.sync import sync_to_async
 
 from ..protocol.codec import Json
 from ..protocol.errors import McpError
+from ..tools.steps import RecordedStep
 from . import waiting
+from .twins import twin, waiting_twin
 from .types import (
     DEFAULT_TTL,
+    NO_LIMITS,
     AppliedResponses,
     Claim,
     CreatedTask,
@@ -29,33 +28,20 @@ from .types import (
     Present,
     Requests,
     ResumeContext,
+    RunningLimit,
     SweepReport,
     TaskSnapshot,
     TaskView,
     TtlMs,
+    Unsupported,
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from .verbs import OperatorVerbs
 
 #: Called with key, question and answer of an outstanding key; raises InvalidAnswer to refuse the whole request.
 AnswerCheck = Callable[[str, dict[str, Json], Json], None]
 
 
-class twin(Generic[P, R]):  # noqa: N801 - reads like a decorator where it is used
-    """The async twin of a method: looks the method up by name, so an override is never passed by."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
-        self._name = method.__name__
-        self.__doc__ = f"``{method.__name__}`` on a thread."
-
-    def __get__(self, instance: Any, owner: Any = None) -> Callable[P, Coroutine[Any, Any, R]]:
-        if instance is None:
-            return self  # type: ignore[return-value]  # looked up on the class, as help() does
-        return sync_to_async(getattr(instance, self._name))
-
-
-class TaskStore(ABC):
+class TaskStore(OperatorVerbs, ABC):
     """
     What every store promises.
 
@@ -129,6 +115,23 @@ class TaskStore(ABC):
         snapshot = self.get_task_result(ref)
         return None if snapshot is None else snapshot.task
 
+    # Many at once, for who watches many. A store that can do better than one by one overrides these.
+
+    def owned_refs(self, task_ids: Sequence[str], owner: Owner | None) -> dict[str, UUID]:
+        """Those of a client's ids that name present tasks of this owner, with their refs, in the client's order."""
+        found = {task_id: self.resolve(task_id, owner) for task_id in task_ids}
+        return {task_id: present.ref for task_id, present in found.items() if isinstance(present, Present)}
+
+    def snapshots(self, refs: Collection[UUID]) -> dict[UUID, TaskSnapshot]:
+        """The snapshots of the present ones among these tasks; each is consistent in itself."""
+        found = {ref: self.get_task_result(ref) for ref in refs}
+        return {ref: snapshot for ref, snapshot in found.items() if snapshot is not None}
+
+    def revisions(self, refs: Collection[UUID]) -> dict[UUID, int]:
+        """The revisions of the present ones among these tasks."""
+        found = {ref: self.get_task(ref) for ref in refs}
+        return {ref: task.revision for ref, task in found.items() if task is not None}
+
     @abstractmethod
     def list_tasks(self, *, status: str | None = None) -> Iterator[TaskView]:
         """Every present task, in batches. For operators and server code, never reachable by a client."""
@@ -140,22 +143,9 @@ class TaskStore(ABC):
         None when it is unknown, or expires meanwhile. TimeoutError after ``timeout`` seconds. Holds no
         database connection while it sleeps.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with waiting.waiter(ref) as woken:
-            pause = 0.05
-            while True:
-                snapshot = self.get_task_result(ref)
-                if snapshot is None or snapshot.task.is_terminal:
-                    return snapshot
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    raise TimeoutError("the task did not end in time")
-                self._before_sleep()
-                if woken.wait(pause if remaining is None else min(pause, remaining)):
-                    woken.clear()
-                pause = min(pause * 2, 1.0)
+        return waiting.wait(self, ref, timeout)
 
-    def _before_sleep(self) -> None:  # noqa: B027 - a store without connections holds none
+    def before_sleep(self) -> None:
         """Let go of what a sleeping thread must not hold."""
 
     # -- questions --------------------------------------------------------------------------------------------
@@ -202,6 +192,18 @@ class TaskStore(ABC):
     @abstractmethod
     def resume_context(self, ref: UUID, leg: int | None = None) -> ResumeContext | None:
         """What a leg works with; None when the fence refuses it, or without ``leg`` when the task is not live."""
+
+    @abstractmethod
+    def recorded_steps(self, ref: UUID) -> dict[str, RecordedStep]:
+        """Every step that legs of the task have recorded, by name; empty when unknown or expired."""
+
+    @abstractmethod
+    def record_step(self, ref: UUID, leg: int, name: str, args_hash: str, result: Json) -> Outcome:
+        """
+        Record what a step of a leg returned; "unchanged" for one that was recorded before, whatever it returned.
+
+        Raises InvalidTransition for a malformed name or other arguments, RetentionLimitExceeded.
+        """
 
     # -- transitions ------------------------------------------------------------------------------------------
 
@@ -262,8 +264,21 @@ class TaskStore(ABC):
     # -- legs -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
-        """Hand out the next leg of a queued task (of one task by ``ref``); None when there is nothing to do."""
+    def claim(
+        self,
+        ref: UUID | None = None,
+        *,
+        tools: tuple[str, ...] | None = None,
+        limits: Mapping[str, RunningLimit] = NO_LIMITS,
+        oldest_first: bool = False,
+        holder: str = "",
+    ) -> Claim | None:
+        """
+        Hand out the next leg of a queued task (of one task by ``ref``); None when there is nothing to do.
+
+        The oldest of the highest priority, or with ``oldest_first`` of all. ``limits`` by tool are held exactly among
+        callers that pass the same; a tool without room is passed over.
+        """
 
     @abstractmethod
     def heartbeat(self, ref: UUID, leg: int) -> Outcome:
@@ -274,12 +289,17 @@ class TaskStore(ABC):
         """End a leg that asked while running: parked, or queued again when it was answered meanwhile."""
 
     @abstractmethod
-    def release(self, ref: UUID, leg: int) -> Outcome:
-        """Give a leg back uncounted, because its process stops; only for tasks that may be re-run."""
+    def release(self, ref: UUID, leg: int, *, unstarted_seconds: float | None = None) -> Outcome:
+        """
+        Give a leg back uncounted, because its process stops; only for tasks that may be re-run.
+
+        ``unstarted_seconds``: its handler was never called, so that any task may be given back; nobody claims it for
+        so long.
+        """
 
     @abstractmethod
-    def retry(self, ref: UUID, leg: int, *, after_seconds: float) -> Outcome:
-        """Queue a leg again after a transient error, unless its attempts are used up."""
+    def retry(self, ref: UUID, leg: int, *, after_seconds: float, why: str | None = None) -> Outcome:
+        """Queue a leg again after a transient error, unless its attempts are used up. ``why``: for the timeline."""
 
     @abstractmethod
     def let_go(self, ref: UUID, leg: int) -> Outcome:
@@ -307,12 +327,40 @@ class TaskStore(ABC):
     def purge(self) -> SweepReport:
         """Delete tombstones and finished tasks whose retention is over."""
 
+    def roll_up(self) -> SweepReport:
+        """Count the hours that are over; a store that keeps no counts does nothing."""
+        return SweepReport()
+
+    def tidy(self) -> SweepReport:
+        """Remove counts and processes that nobody asks for any more."""
+        return SweepReport()
+
+    def stamp(self, report: SweepReport) -> None:
+        """Note that the janitor ran, so that operators see when it did last."""
+
+    def note_process(
+        self, name: str, kind: str, *, slots: int, busy: int, tools: str, only: Sequence[str] | None = None
+    ) -> None:
+        """Note that a process that runs legs is alive, and what it knows; ``only``: it takes tasks of these tools."""
+
+    def is_outdated(self, name: str, tools: str) -> bool:
+        """Whether a process that began later than this one lives, and knows other tools: a deployment is under way."""
+        return False
+
+    def forget_process(self, name: str) -> None:
+        """Note that a process has ended in good order."""
+
+    def outlook(self) -> SweepReport:
+        """What one pass of the janitor would do now; nothing is written."""
+        raise Unsupported("this store cannot tell what is due")
+
     def cleanup_expired(self) -> SweepReport:
         """Reclaim; only an optimisation, since reads treat expired as absent before it."""
         report = self.expire()
         report.add(self.purge())
         return report
 
+    await_for_completion = waiting_twin(wait_for_completion)
     acreate_task = twin(create_task)
     adiscard_task = twin(discard_task)
     aresolve = twin(resolve)
@@ -320,7 +368,6 @@ class TaskStore(ABC):
     atask_owner = twin(task_owner)
     aget_task = twin(get_task)
     aget_task_result = twin(get_task_result)
-    await_for_completion = twin(wait_for_completion)
     arequire_input = twin(require_input)
     aoutstanding_input_requests = twin(outstanding_input_requests)
     aapply_input_responses = twin(apply_input_responses)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings as django_settings
-from django.db.models import Exists, F, QuerySet, Value
+from django.db.models import Exists, QuerySet, Value
 from django.utils.crypto import salted_hmac
 
 from ..dbtime import DbNow
@@ -24,7 +24,8 @@ from ..protocol.codec import Json, digest, dumps, plain_text, size_bytes
 from ..protocol.errors import McpError, internal_error
 from ..protocol.tasks import WORKING
 from ..querysets import TaskQuerySet
-from . import rules
+from ..signals import task_created
+from . import gates, rules
 from .effects import Effect
 from .locking import absent, is_gone, lock, record, rows, transact
 from .reading import Reading
@@ -41,8 +42,6 @@ from .types import (
     ref_of,
 )
 
-#: The gate of all anonymous callers.
-ANONYMOUS_GATE = "0" * 64
 _KEY_SALT = "mcp_tasks.store.creation.task_id"
 
 
@@ -99,7 +98,8 @@ class Creation(Reading):
         )
         task_id = _keyed_id(task.id_nonce) if task.id_nonce else secrets.token_urlsafe(32)
         task.ref = ref_of(task_id)
-        existing = _create(task, durable=durable)
+        gate = gates.of_owner(key)
+        existing = gates.through(gate, lambda using: _insert(using, task, gate), durable=durable)
         if existing is None:
             return CreatedTask(task_id, task.ref, self.token(task.ref), False, to_snapshot(vars(task)))
         token = self.token(existing["ref"])
@@ -127,29 +127,9 @@ class Creation(Reading):
         return transact(operation)
 
 
-class _NoGate(Exception):
-    """The owner has never created a task: its gate must be made first."""
-
-
-def _create(task: Task, *, durable: bool) -> dict[str, Json] | None:
-    while True:
-        try:
-            return transact(lambda using: _insert(using, task), durable=durable)
-        except _NoGate:
-            # In a transaction of its own: inside the creating one InnoDB deadlocks when two callers do it at once.
-            transact(lambda using: _make_gate(using, task.owner_key), durable=durable)
-
-
-def _make_gate(using: str, key: str | None) -> None:
-    gate = OwnerGate(key=key or ANONYMOUS_GATE)
-    OwnerGate.objects.using(using).bulk_create([gate], ignore_conflicts=True)
-
-
-def _insert(using: str, task: Task) -> dict[str, Json] | None:
+def _insert(using: str, task: Task, gate_key: str) -> dict[str, Json] | None:
     """Insert under the owner's gate; returns the values of the task that was there under the same key, if any."""
-    gate = OwnerGate.objects.using(using).filter(pk=task.owner_key or ANONYMOUS_GATE)
-    if not gate.update(n=F("n") + 1):
-        raise _NoGate
+    gate = gates.enter(using, gate_key)
     if task.idem_hash is not None:
         existing = _existing(using, task)
         if existing is not None:
@@ -162,7 +142,7 @@ def _insert(using: str, task: Task) -> dict[str, Json] | None:
     task.sweep_at = task.expires_at
     rows(using).bulk_create([task])
     record(using, task.ref, "created", revision=1, actor="client", leg=task.leg or None)
-    Effect(task.ref, enqueue=task.phase == QUEUED).after_commit(using)
+    Effect(task.ref, enqueue=task.phase == QUEUED, signals=(task_created,)).after_commit(using)
     return None
 
 

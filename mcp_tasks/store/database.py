@@ -1,14 +1,13 @@
 """DatabaseTaskStore: the default store, assembled from one module per subject."""
 
 from .creation import Creation
-from .inputs import Inputs
 from .legs import Legs
-from .outcomes import Outcomes
-from .retention import Retention
-from .sweep import Sweep
+from .operating import Operating
+from .outlook import Outlook
+from .steps import Steps
 
 
-class DatabaseTaskStore(Creation, Legs, Outcomes, Inputs, Sweep, Retention):
+class DatabaseTaskStore(Creation, Legs, Steps, Operating, Outlook):
     """
     Tasks as rows of Django models.
 

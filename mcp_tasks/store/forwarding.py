@@ -17,6 +17,8 @@ R = TypeVar("R")
 class forwarded(Generic[P, R]):  # noqa: N801 - reads like a decorator where it is used
     """The method of the same name of the inner store; ``super()`` reaches it from an override."""
 
+    is_forwarded = True
+
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._name = method.__name__
         self.__doc__ = method.__doc__
@@ -53,7 +55,11 @@ class ForwardingTaskStore(TaskStore):
     task_owner = forwarded(TaskStore.task_owner)
     get_task = forwarded(TaskStore.get_task)
     get_task_result = forwarded(TaskStore.get_task_result)
+    owned_refs = forwarded(TaskStore.owned_refs)
+    snapshots = forwarded(TaskStore.snapshots)
+    revisions = forwarded(TaskStore.revisions)
     list_tasks = forwarded(TaskStore.list_tasks)
+    before_sleep = forwarded(TaskStore.before_sleep)
     wait_for_completion = forwarded(TaskStore.wait_for_completion)
 
     require_input = forwarded(TaskStore.require_input)
@@ -61,6 +67,8 @@ class ForwardingTaskStore(TaskStore):
     apply_input_responses = forwarded(TaskStore.apply_input_responses)
     input_responses = forwarded(TaskStore.input_responses)
     resume_context = forwarded(TaskStore.resume_context)
+    recorded_steps = forwarded(TaskStore.recorded_steps)
+    record_step = forwarded(TaskStore.record_step)
 
     set_status = forwarded(TaskStore.set_status)
     set_task_meta = forwarded(TaskStore.set_task_meta)
@@ -76,9 +84,25 @@ class ForwardingTaskStore(TaskStore):
     retry = forwarded(TaskStore.retry)
     let_go = forwarded(TaskStore.let_go)
 
+    cancel = forwarded(TaskStore.cancel)
+    fail = forwarded(TaskStore.fail)
+    extend = forwarded(TaskStore.extend)
+    requeue = forwarded(TaskStore.requeue)
+    dismiss_inputs = forwarded(TaskStore.dismiss_inputs)
+    delete_terminal = forwarded(TaskStore.delete_terminal)
+
+    note_refusal = forwarded(TaskStore.note_refusal)
+
     recover = forwarded(TaskStore.recover)
     redeliver = forwarded(TaskStore.redeliver)
     answer_overdue = forwarded(TaskStore.answer_overdue)
     expire = forwarded(TaskStore.expire)
     purge = forwarded(TaskStore.purge)
+    roll_up = forwarded(TaskStore.roll_up)
+    tidy = forwarded(TaskStore.tidy)
+    stamp = forwarded(TaskStore.stamp)
+    note_process = forwarded(TaskStore.note_process)
+    is_outdated = forwarded(TaskStore.is_outdated)
+    forget_process = forwarded(TaskStore.forget_process)
+    outlook = forwarded(TaskStore.outlook)
     cleanup_expired = forwarded(TaskStore.cleanup_expired)

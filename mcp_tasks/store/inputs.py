@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db.models import F, Q
 
+from .. import observing
 from ..dbtime import DbNow, after
 from ..lifecycle import (
     ANSWERED,
@@ -24,10 +25,10 @@ from ..protocol.tasks import INPUT_REQUIRED, WORKING
 from ..querysets import VISIBLE, fresh
 from . import rules
 from .base import AnswerCheck
-from .effects import Effect
+from .effects import Effect, answered, asked
 from .locking import Stale, absent, earliest_deadline, leaving, lock, record, swap, transact
 from .reading import Reading, open_questions
-from .types import AppliedResponses, Outcome, Requests
+from .types import AppliedResponses, Detail, Outcome, Requests
 
 
 class Inputs(Reading):
@@ -71,7 +72,7 @@ class Inputs(Reading):
             detail = {"asked": len(plan.inserted), "superseded": len(plan.superseded)}
             actor = "server" if leg is None else "worker"
             record(using, ref, "asked", revision=revision, actor=actor, leg=leg, detail=detail)
-            Effect(ref, revision).after_commit(using)
+            Effect(ref, revision, signals=asked(row.status)).after_commit(using)
             return Outcome(True, "ok", revision)
 
         return transact(operation)
@@ -123,6 +124,7 @@ def answer(
     *,
     actor: str,
     kind: str = "answered",
+    detail: Detail | None = None,
 ) -> tuple[str, ...]:
     """
     Store picked answers of a locked row and move it on; returns the keys that are still outstanding.
@@ -155,6 +157,10 @@ def answer(
                 "not_before": None,
             }
     revision = swap(using, row, Q(status=INPUT_REQUIRED) & fresh(), **values)
-    record(using, row.pk, kind, revision=revision, actor=actor, detail={"keys": len(picked)})
-    Effect(row.pk, revision, enqueue=queues).after_commit(using)
+    said = detail or {"keys": len(picked)}
+    trace = observing.trace() if queues else None
+    said |= {} if trace is None else {"trace": trace}  # what queued the next leg, which is linked to it
+    record(using, row.pk, kind, revision=revision, actor=actor, detail=said)
+    told = answered(INPUT_REQUIRED if left else WORKING)
+    Effect(row.pk, revision, enqueue=queues, signals=told).after_commit(using)
     return left

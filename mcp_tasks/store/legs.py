@@ -1,42 +1,26 @@
-"""Claim, heartbeat, end of leg, release, retry: the life of one run of a handler, and the fence around it."""
+"""Heartbeat, end of leg, release, retry: the life of one run of a handler once it is claimed, and its fence."""
 
-from functools import partial
+from datetime import UTC, datetime
 from uuid import UUID
 
 from django.db.models import F, Q
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models.functions import Greatest
 
 from .. import compat, conf
-from ..dbtime import DbNow, after
+from ..dbtime import after
 from ..lifecycle import DONE, PARKED, QUEUED, REDELIVER_SECONDS, RUNNING
+from ..protocol.tasks import CANCELLED as CANCELLED_STATUS
 from ..protocol.tasks import INPUT_REQUIRED, WORKING
+from ..signals import task_requeued
 from ..tools.cancellation import CANCELLED, EXPIRED, LEASE_LOST
+from .claims import Claims
 from .effects import Effect
 from .locking import database, earliest_deadline, leaving, record, rows, single, transact
-from .reading import Reading
-from .types import Claim, Outcome
-
-_CLAIM_CANDIDATES = 8
+from .types import Outcome
 
 
-class Legs(Reading):
+class Legs(Claims):
     """The worker's operations of the database store."""
-
-    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
-        ready = rows(database()).filter(phase=QUEUED).fresh().filter(Q(not_before=None) | Q(not_before__lte=DbNow()))
-        if ref is not None:
-            ready = ready.filter(pk=ref)
-        if tools is not None:
-            ready = ready.filter(tool__in=tools)
-        while True:
-            # Several, because others look at the same table: who comes second takes the next one.
-            candidates = list(ready.order_by("-priority", "created_at").values_list("ref", "leg")[:_CLAIM_CANDIDATES])
-            for candidate, leg in candidates:
-                claim = transact(partial(_claim, ref=candidate, leg=leg, holder=holder))
-                if claim is not None:
-                    return claim
-            if ref is not None or len(candidates) < _CLAIM_CANDIDATES:
-                return None
 
     def heartbeat(self, ref: UUID, leg: int) -> Outcome:
         lease = conf.get_settings().LEASE_SECONDS
@@ -62,18 +46,21 @@ class Legs(Reading):
             if parked:
                 record(using, ref, "leg_ended", revision=parked[0][0], actor="worker", leg=leg, bounded=True)
                 return Outcome(True, "ok", parked[0][0])
-            return _requeue(self, using, ref, leg, "leg_ended")
+            # Whoever asked may be tried again: its attempts count anew. For one that did not ask the bound holds.
+            return _requeue(self, using, ref, leg, "leg_ended", Q(attempts__lt=F("max_attempts")))
 
         return transact(operation)
 
-    def release(self, ref: UUID, leg: int) -> Outcome:
-        return transact(
-            lambda using: _requeue(
-                self, using, ref, leg, "released", Q(max_attempts__gt=1), attempts=Greatest(F("attempts") - 1, 0)
-            )
-        )
+    def release(self, ref: UUID, leg: int, *, unstarted_seconds: float | None = None) -> Outcome:
+        values: dict[str, object] = {"attempts": Greatest(F("attempts") - 1, 0)}
+        guard = Q(max_attempts__gt=1)
+        if unstarted_seconds is not None:
+            # Rung again when it may be claimed: who comes at once finds nothing, and an engine's message is used up.
+            guard, values["not_before"] = Q(), after(unstarted_seconds)
+            values["due_at"] = after(unstarted_seconds)
+        return transact(lambda using: _requeue(self, using, ref, leg, "released", guard, **values))
 
-    def retry(self, ref: UUID, leg: int, *, after_seconds: float) -> Outcome:
+    def retry(self, ref: UUID, leg: int, *, after_seconds: float, why: str | None = None) -> Outcome:
         def operation(using: str) -> Outcome:
             mine = rows(using).mine(ref, leg).filter(status=WORKING, attempts__lt=F("max_attempts"))
             at = after(after_seconds)
@@ -89,62 +76,43 @@ class Legs(Reading):
             )
             if not changed:
                 return self.refusal(using, ref, leg)
-            record(using, ref, "retried", revision=changed[0][0], actor="worker", leg=leg, bounded=True)
-            return Outcome(True, "ok", changed[0][0])
+            detail = None if why is None else {"reason": why}
+            revision = changed[0][0]
+            record(using, ref, "retried", revision=revision, actor="worker", leg=leg, detail=detail, bounded=True)
+            Effect(ref, signals=(task_requeued,)).after_commit(using)
+            return Outcome(True, "ok", revision)
 
         return transact(operation)
 
     def let_go(self, ref: UUID, leg: int) -> Outcome:
         def operation(using: str) -> Outcome:
-            over = rows(using).filter(pk=ref, leg=leg, phase=DONE, lease_holder__isnull=False)
-            changed = compat.update_returning(over, ("revision",), lease_holder=None)
+            over = rows(using).filter(pk=ref, leg=leg, phase=DONE, lease_holder__isnull=False).fresh()
+            columns = ("revision", "status", "cancel_requested_at")
+            changed = compat.update_returning(over, columns, lease_holder=None)
             if not changed:
                 return self.refusal(using, ref, leg)
             record(using, ref, "let_go", revision=changed[0][0], actor="worker", leg=leg)
+            if changed[0][1] == CANCELLED_STATUS and changed[0][2] is not None:
+                # Of two clocks, which is good enough for a histogram.
+                waited = max(0.0, (datetime.now(UTC) - changed[0][2]).total_seconds())
+                Effect(ref, moment=("let_go", {"seconds": waited})).after_commit(using)
             return Outcome(True, "ok", changed[0][0])
 
         return transact(operation)
 
 
-def _claim(using: str, *, ref: UUID, leg: int, holder: str) -> Claim | None:
-    queued = rows(using).filter(pk=ref, phase=QUEUED, leg=leg).fresh()
-    values = {
-        **leaving(QUEUED),
-        "started_at": Coalesce(F("started_at"), DbNow()),
-        "phase": RUNNING,
-        "leg": leg + 1,
-        "attempts": F("attempts") + 1,
-        "deliveries": 0,
-        "not_before": None,
-        "due_at": after(conf.get_settings().LEASE_SECONDS),
-        "lease_holder": holder[:100] or None,
-    }
-    changed = compat.update_returning(queued, ("revision", "tool", "attempts", "max_attempts"), **values)
-    if not changed:
-        return None
-    revision, tool, attempts, max_attempts = changed[0]
-    record(using, ref, "claimed", revision=revision, actor="worker", leg=leg + 1, bounded=True)
-    return Claim(ref, leg + 1, tool, attempts, max_attempts)
-
-
-def _requeue(
-    store: Legs, using: str, ref: UUID, leg: int, kind: str, guard: Q | None = None, **values: object
-) -> Outcome:
-    mine = rows(using).mine(ref, leg).filter(status=WORKING)
+def _requeue(store: Legs, using: str, ref: UUID, leg: int, kind: str, guard: Q, **values: object) -> Outcome:
     changed = compat.update_returning(
-        mine if guard is None else mine.filter(guard),
+        rows(using).mine(ref, leg).filter(guard, status=WORKING),
         ("revision",),
         **leaving(RUNNING),
-        phase=QUEUED,
-        due_at=after(REDELIVER_SECONDS),
-        deliveries=0,
-        lease_holder=None,
-        **values,
+        **{"phase": QUEUED, "due_at": after(REDELIVER_SECONDS), "deliveries": 0, "lease_holder": None, **values},
     )
     if not changed:
         return store.refusal(using, ref, leg)
     record(using, ref, kind, revision=changed[0][0], actor="worker", leg=leg, bounded=True)
-    Effect(ref, enqueue=True).after_commit(using)
+    # A leg that was answered before it ended simply goes on.
+    Effect(ref, enqueue=True, signals=(task_requeued,) if kind == "released" else ()).after_commit(using)
     return Outcome(True, "ok", changed[0][0])
 
 

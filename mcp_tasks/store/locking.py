@@ -7,7 +7,9 @@ no third way. Nothing here knows a transition; it is what they are all built of.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -47,9 +49,29 @@ class Stale(Exception):
     """A compare-and-set found that the row had changed since it was read: start over."""
 
 
+_alias: ContextVar[str | None] = ContextVar("alias", default=None)
+_process_alias: str | None = None
+
+
 def database() -> str:
     """The alias that tasks are written to, and read from."""
-    return router.db_for_write(Task)
+    return _alias.get() or _process_alias or router.db_for_write(Task)
+
+
+def serve_database(alias: str | None) -> None:
+    """Another alias than the router's for every thread of this process, which does nothing else."""
+    global _process_alias
+    _process_alias = alias
+
+
+@contextmanager
+def on_database(alias: str | None) -> Iterator[None]:
+    """Another alias than the router's, for a command that was told which."""
+    token = _alias.set(alias)
+    try:
+        yield
+    finally:
+        _alias.reset(token)
 
 
 def transact(operation: Callable[[str], T], *, durable: bool = True) -> T:
@@ -192,7 +214,7 @@ def record(
     ref: UUID,
     kind: str,
     *,
-    revision: int,
+    revision: int | Subquery,
     actor: str,
     leg: int | None = None,
     detail: Detail | None = None,

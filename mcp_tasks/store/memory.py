@@ -6,7 +6,7 @@ no timeline is kept.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -21,20 +21,24 @@ from ..lifecycle import (
     RUNNING,
 )
 from ..protocol.codec import Json, digest, dumps, plain_text
+from ..protocol.inputs import NOBODY_ANSWERED
 from ..protocol.tasks import FAILED, INPUT_REQUIRED, WORKING
+from ..signals import task_created, task_expired, task_requeued
 from ..tools import cancellation
 from . import rules
 from .effects import Effect
-from .memory_outcomes import MemoryOutcomes
+from .memory_operating import MemoryOperating
 from .memory_reading import Change
 from .memory_rows import Row, cleaned
 from .types import (
     DEFAULT_TTL,
+    NO_LIMITS,
     Claim,
     CreatedTask,
     IdempotencyConflict,
     Outcome,
     Owner,
+    RunningLimit,
     SweepReport,
     TaskLimitReached,
     TtlMs,
@@ -43,7 +47,7 @@ from .types import (
 )
 
 
-class MemoryTaskStore(MemoryOutcomes):
+class MemoryTaskStore(MemoryOperating):
     """All that ``TaskStore`` promises, while the process lives. ``clock`` returns an aware time in UTC."""
 
     # -- creation --------------------------------------------------------------------------------------------
@@ -107,7 +111,7 @@ class MemoryTaskStore(MemoryOutcomes):
             self._check_room(key, now)
             self._rows[row.ref] = row
             created = self._created(row, existed=False)
-        Effect(row.ref, enqueue=not deferred).run()
+        Effect(row.ref, enqueue=not deferred, signals=(task_created,)).run()
         return created
 
     def discard_task(self, ref: UUID) -> bool:
@@ -128,14 +132,22 @@ class MemoryTaskStore(MemoryOutcomes):
 
     # -- legs ------------------------------------------------------------------------------------------------
 
-    def claim(self, ref: UUID | None = None, *, tools: tuple[str, ...] | None = None, holder: str = "") -> Claim | None:
+    def claim(
+        self,
+        ref: UUID | None = None,
+        *,
+        tools: tuple[str, ...] | None = None,
+        limits: Mapping[str, RunningLimit] = NO_LIMITS,
+        oldest_first: bool = False,
+        holder: str = "",
+    ) -> Claim | None:
         now = self._clock()
         with self._lock:
             candidates = self._rows.values() if ref is None else filter(None, [self._rows.get(ref)])
-            ready = [row for row in candidates if row.is_claimable(tools, now)]
+            ready = [row for row in candidates if row.is_claimable(tools, now) and self._has_room(row, limits)]
             if not ready:
                 return None
-            row = min(ready, key=lambda row: (-row.priority, row.created_at))
+            row = min(ready, key=lambda row: (0 if oldest_first else -row.priority, row.created_at))
             row.start_leg(holder, now)
             return Claim(row.ref, row.leg, row.tool, row.attempts, row.max_attempts)
 
@@ -155,30 +167,35 @@ class MemoryTaskStore(MemoryOutcomes):
             if row.status == INPUT_REQUIRED:
                 row.park()
                 return change.unseen(row)
-            row.queue(change.now)
-            return change.unseen(row, enqueue=True)
-
-    def release(self, ref: UUID, leg: int) -> Outcome:
-        with self._change(ref) as change:
-            row = change.admitted(leg)
-            if row is None or row.status != WORKING or row.max_attempts <= 1:
+            # Whoever asked may be tried again: its attempts count anew. For one that did not ask the bound holds.
+            if row.attempts >= row.max_attempts:
                 return change.refused(leg)
             row.queue(change.now)
-            row.attempts = max(row.attempts - 1, 0)
             return change.unseen(row, enqueue=True)
 
-    def retry(self, ref: UUID, leg: int, *, after_seconds: float) -> Outcome:
+    def release(self, ref: UUID, leg: int, *, unstarted_seconds: float | None = None) -> Outcome:
+        with self._change(ref) as change:
+            row = change.admitted(leg)
+            if row is None or row.status != WORKING or (row.max_attempts <= 1 and unstarted_seconds is None):
+                return change.refused(leg)
+            row.queue(change.now, back_off_seconds=unstarted_seconds)
+            row.attempts = max(row.attempts - 1, 0)
+            return change.unseen(row, enqueue=True, signals=(task_requeued,))
+
+    def retry(self, ref: UUID, leg: int, *, after_seconds: float, why: str | None = None) -> Outcome:
         with self._change(ref) as change:
             row = change.admitted(leg)
             if row is None or row.status != WORKING or row.attempts >= row.max_attempts:
                 return change.refused(leg)
             row.queue(change.now, back_off_seconds=after_seconds)
-            return change.unseen(row)
+            return change.unseen(row, signals=(task_requeued,))
 
     def let_go(self, ref: UUID, leg: int) -> Outcome:
         with self._change(ref) as change:
             row = change.row
-            if row is None or row.phase != DONE or row.leg != leg or row.lease_holder is None:
+            if row is None or row.phase != DONE or row.leg != leg or not row.is_present(change.now):
+                return change.refused(leg)
+            if row.lease_holder is None:
                 return change.refused(leg)
             row.lease_holder = None
             return change.unseen(row)
@@ -193,7 +210,7 @@ class MemoryTaskStore(MemoryOutcomes):
                 report.recovered += 1
             elif row.attempts < row.max_attempts:
                 row.queue(change.now)
-                change.unseen(row, enqueue=True)
+                change.unseen(row, enqueue=True, signals=(task_requeued,))
                 report.recovered += 1
             else:
                 row.error_json = dumps(rules.LEG_LOST.payload())
@@ -214,7 +231,7 @@ class MemoryTaskStore(MemoryOutcomes):
 
     def answer_overdue(self) -> SweepReport:
         report = SweepReport()
-        nobody = dumps(rules.NOBODY_ANSWERED)
+        nobody = dumps(NOBODY_ANSWERED)
         for change, row in self._each(lambda row, now: row.is_due(PARKED, now)):
             self._answer(change, row, dict.fromkeys(row.overdue(change.now), nobody))
             report.timed_out += 1
@@ -224,7 +241,7 @@ class MemoryTaskStore(MemoryOutcomes):
         report = SweepReport()
         for change, row in self._each(lambda row, now: row.phase != EXPIRED and not row.is_present(now)):
             row.bury(change.now)
-            change.effects.append(Effect(row.ref, row.revision, token=cancellation.EXPIRED))
+            change.effects.append(Effect(row.ref, row.revision, token=cancellation.EXPIRED, signals=(task_expired,)))
             report.expired += 1
         return report
 
@@ -263,6 +280,14 @@ class MemoryTaskStore(MemoryOutcomes):
         live = sum(row.owner_key == key and row.is_live(now) for row in self._rows.values())
         if limit is not None and live >= limit:
             raise TaskLimitReached("task limit reached")
+
+    def _has_room(self, wanted: Row, limits: Mapping[str, RunningLimit]) -> bool:
+        limit = limits.get(wanted.tool)
+        if limit is None:
+            return True
+        running = [row for row in self._rows.values() if row.phase == RUNNING and row.tool == wanted.tool]
+        of_owner = sum(row.owner_key == wanted.owner_key for row in running)
+        return not limit.is_reached(total=len(running), of_owner=of_owner)
 
     def _created(self, row: Row, *, existed: bool) -> CreatedTask:
         return CreatedTask(row.task_id, row.ref, self._token(row.ref), existed, row.snapshot())

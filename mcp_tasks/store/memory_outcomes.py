@@ -10,9 +10,10 @@ from ..protocol.errors import McpError
 from ..protocol.tasks import CANCELLED, COMPLETED, FAILED
 from ..tools import cancellation
 from ..tools.context import check_finite
+from ..tools.steps import RecordedStep
 from . import rules
 from .base import AnswerCheck
-from .effects import Effect
+from .effects import SETTLED, Effect, answered, asked
 from .memory_reading import Change, MemoryReading
 from .memory_rows import Row, cleaned
 from .types import AppliedResponses, Outcome, Requests, RetentionLimitExceeded, TaskView
@@ -35,6 +36,7 @@ class MemoryOutcomes(MemoryReading):
             row = change.admitted(leg)
             if row is None:
                 return change.refused(leg)
+            told = asked(row.status)
             known = {key: (item.state, item.request_hash) for key, item in row.questions.items()}
             row.ask(rules.plan_questions(known, requests), deadlines or {}, change.now)
             # Server code that is no leg may ask while one runs: that leg goes on, as with a live ask.
@@ -42,7 +44,7 @@ class MemoryOutcomes(MemoryReading):
                 row.park()
             if message is not None:
                 row.status_message = cleaned(message)
-            return change.seen(row)
+            return change.seen(row, signals=told)
 
     def apply_input_responses(
         self, ref: UUID, responses: Mapping[str, Json], check: AnswerCheck | None = None
@@ -56,6 +58,17 @@ class MemoryOutcomes(MemoryReading):
             ignored = tuple(key for key in responses if key not in picked)
             return AppliedResponses(tuple(picked), ignored, tuple(row.open_questions()))
 
+    def record_step(self, ref: UUID, leg: int, name: str, args_hash: str, result: Json) -> Outcome:
+        text = rules.step_text(name, result)
+        with self._change(ref) as change:
+            row = change.admitted(leg)
+            if row is None:
+                return change.refused(leg)
+            if name in row.steps:
+                return rules.same_step(name, row.steps[name].args_hash, args_hash)
+            row.steps[name] = RecordedStep(args_hash, text)
+            return Outcome(True)
+
     def set_status(
         self,
         ref: UUID,
@@ -66,7 +79,7 @@ class MemoryOutcomes(MemoryReading):
         leg: int | None = None,
     ) -> Outcome:
         check_finite(done=done, total=total)
-        wanted = (cleaned(message), done, total)
+        wanted = (cleaned(message), None if done is None else float(done), None if total is None else float(total))
         with self._change(ref) as change:
             row = change.admitted(leg)
             if row is None:
@@ -92,6 +105,8 @@ class MemoryOutcomes(MemoryReading):
             # The last moments count as over: no reader may see "expired" and then "present".
             if row is None or not row.is_present(change.now + timedelta(seconds=TTL_MARGIN_SECONDS)):
                 return False
+            if row.ttl_ms == wanted:
+                return True  # it has that time already: nothing that anybody could see would change
             row.set_ttl(wanted)
             if row.phase == DONE:
                 # How long a finished task is kept is no news of the task itself.
@@ -167,11 +182,11 @@ class MemoryOutcomes(MemoryReading):
     def _answer(self, change: Change, row: Row, picked: Mapping[str, str]) -> None:
         if picked:
             queued = row.answer(picked, change.now)
-            change.seen(row, enqueue=queued)
+            change.seen(row, enqueue=queued, signals=answered(row.status))
 
     def _settle(self, change: Change, row: Row, status: str, message: str | None, *, leg: int | None = None) -> Outcome:
         row.settle(status, message, change.now)
         if leg is not None:
             row.lease_holder = None
         # An outcome from elsewhere stops whatever leg still runs here.
-        return change.seen(row, token=cancellation.CANCELLED if leg is None else None)
+        return change.seen(row, token=cancellation.CANCELLED if leg is None else None, signals=SETTLED)

@@ -5,17 +5,21 @@ An operation sees one instant of the clock, under one lock; its effects happen o
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
 
+from django.dispatch import Signal
+
 from ..protocol.codec import Json, loads
 from ..protocol.tasks import is_task_id
+from ..signals import access_refused
 from ..tools import cancellation
+from ..tools.steps import RecordedStep
 from .base import TaskStore
-from .effects import Effect
+from .effects import Effect, send
 from .memory_rows import Row
 from .types import (
     Expired,
@@ -56,15 +60,17 @@ class Change:
         """Not applied, and why."""
         return Outcome(False, "gone" if self.row is None else self.row.why_not(leg, self.now))
 
-    def seen(self, row: Row, *, enqueue: bool = False, token: str | None = None) -> Outcome:
+    def seen(
+        self, row: Row, *, enqueue: bool = False, token: str | None = None, signals: tuple[Signal, ...] = ()
+    ) -> Outcome:
         """Applied, and a client can see it."""
         row.touch(self.now)
-        self.effects.append(Effect(self.ref, row.revision, token=token, enqueue=enqueue))
+        self.effects.append(Effect(self.ref, row.revision, token=token, enqueue=enqueue, signals=signals))
         return Outcome(True, "ok", row.revision)
 
-    def unseen(self, row: Row, *, enqueue: bool = False) -> Outcome:
+    def unseen(self, row: Row, *, enqueue: bool = False, signals: tuple[Signal, ...] = ()) -> Outcome:
         """Applied, and of no interest to a client."""
-        self.effects.append(Effect(self.ref, enqueue=enqueue))
+        self.effects.append(Effect(self.ref, enqueue=enqueue, signals=signals))
         return Outcome(True, "ok", row.revision)
 
 
@@ -80,13 +86,16 @@ class MemoryReading(TaskStore):
     def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
         if not is_task_id(task_id):
             return Missing()
-        with self._change(ref_of(task_id)) as change:
+        ref = ref_of(task_id)
+        with self._change(ref) as change:
             row = change.row
-            if row is None or row.owner_key != owner_key(owner):
-                return Missing()
-            if not row.is_present(change.now):
-                return Expired(row.ref, row.owner_key)
-            return Present(row.ref, row.owner_key, row.tool, row.snapshot() if payload else None)
+            if row is not None and row.owner_key == owner_key(owner):
+                if not row.is_present(change.now):
+                    return Expired(row.ref, row.owner_key)
+                return Present(row.ref, row.owner_key, row.tool, row.snapshot() if payload else None)
+        if row is not None:
+            send(access_refused, ref, revision=None, reason="owner")
+        return Missing()
 
     def task_presence(self, ref: UUID) -> Present | Expired | Missing:
         with self._change(ref) as change:
@@ -99,6 +108,15 @@ class MemoryReading(TaskStore):
     def get_task_result(self, ref: UUID) -> TaskSnapshot | None:
         row = self._present(ref)
         return None if row is None else row.snapshot()
+
+    def snapshots(self, refs: Collection[UUID]) -> dict[UUID, TaskSnapshot]:
+        now = self._clock()
+        with self._lock:
+            found = [self._rows[ref] for ref in refs if ref in self._rows]
+            return {row.ref: row.snapshot() for row in found if row.is_present(now)}
+
+    def revisions(self, refs: Collection[UUID]) -> dict[UUID, int]:
+        return {ref: snapshot.task.revision for ref, snapshot in self.snapshots(refs).items()}
 
     def list_tasks(self, *, status: str | None = None) -> Iterator[TaskView]:
         now = self._clock()
@@ -134,6 +152,10 @@ class MemoryReading(TaskStore):
                 context=loads(row.context_json),
                 token=self._token(ref),
             )
+
+    def recorded_steps(self, ref: UUID) -> dict[str, RecordedStep]:
+        row = self._present(ref)
+        return {} if row is None else dict(row.steps)
 
     @contextmanager
     def _change(self, ref: UUID) -> Iterator[Change]:

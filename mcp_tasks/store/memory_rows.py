@@ -28,6 +28,7 @@ from ..lifecycle import (
 from ..protocol.codec import digest, dumps, loads, plain_text
 from ..protocol.tasks import INPUT_REQUIRED, WORKING
 from ..tools.context import RecordedAnswer
+from ..tools.steps import RecordedStep
 from .rules import KeyPlan
 from .types import Requests, TaskSnapshot, TaskView, Why
 
@@ -95,6 +96,7 @@ class Row:
     error_json: str | None = None
     traceback: str | None = None
     questions: dict[str, Question] = field(default_factory=dict)
+    steps: dict[str, RecordedStep] = field(default_factory=dict)
 
     # -- guards ----------------------------------------------------------------------------------------------
 
@@ -259,5 +261,6 @@ class Row:
         self.result_json = self.error_json = self.traceback = None
         self.arguments_json = self.context_json = "{}"
         self.questions.clear()
+        self.steps.clear()
         self.sweep_at = now + timedelta(seconds=conf.get_settings().TOMBSTONE_SECONDS)
         self.revision += 1

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Q
+from django.db.models import F, Q, Subquery
 
 from .. import compat, conf
 from ..dbtime import DbNow, after, moved
@@ -13,6 +13,7 @@ from ..lifecycle import (
     EXPIRED,
     OUTSTANDING,
     STATUS_MESSAGE_LENGTH,
+    TOOL_ERROR,
     TTL_MARGIN_SECONDS,
     WITHDRAWN,
 )
@@ -24,7 +25,7 @@ from ..querysets import VISIBLE, TaskQuerySet
 from ..tools import cancellation
 from ..tools.context import check_finite
 from . import rules
-from .effects import Effect
+from .effects import SETTLED, SPENT, Effect, settled_moment
 from .locking import leaving_any, lock, record, rows, settled, swap, transact
 from .reading import Reading
 from .types import Detail, Outcome, RetentionLimitExceeded, TaskView
@@ -78,7 +79,7 @@ class Outcomes(Reading):
         wanted = rules.changed_ttl_ms(ttl_ms)
 
         def operation(using: str) -> bool:
-            row = lock(using, ref)
+            row = lock(using, ref, "ttl_ms")
             if row is None or row.phase == EXPIRED:
                 return False
             if leg is not None and not _guarded(using, ref, leg).exists():
@@ -87,9 +88,11 @@ class Outcomes(Reading):
             guard = Q(expires_at=None) | Q(expires_at__gt=after(TTL_MARGIN_SECONDS))
             if not rows(using).filter(pk=ref).filter(guard).exists():
                 return False
+            if row.ttl_ms == wanted:
+                return True  # it has that time already: nothing that anybody could see would change
             values: dict[str, Any] = {
                 "revision": VISIBLE["revision"],
-                **_ttl_columns(row.phase, wanted, row.created_at),
+                **ttl_columns(row.phase, wanted, row.created_at),
             }
             if row.phase != DONE:
                 values = {**VISIBLE, **values}
@@ -170,7 +173,8 @@ class Outcomes(Reading):
                 # Finished before: nothing of it changes, but whoever still works on it is told to stop.
                 finished = rows(using).filter(pk=ref, phase=DONE, cancel_requested_at=None).fresh()
                 finished.update(cancel_requested_at=DbNow())
-                Effect(ref, token=cancellation.CANCELLED).after_commit(using)
+                moment = ("cancel", {"actor": actor, "effect": "none"})
+                Effect(ref, token=cancellation.CANCELLED, moment=moment).after_commit(using)
             return bool(outcome)
 
         transact(operation)
@@ -186,12 +190,14 @@ class Outcomes(Reading):
         *,
         actor: str | None = None,
         detail: Detail | None = None,
+        revision: int | None = None,
     ) -> Outcome:
         """One guarded UPDATE to a terminal status, then what hangs on it."""
         retention = conf.get_settings().RETENTION_SECONDS
+        guarded = _guarded(using, ref, leg)
         changed = compat.update_returning(
-            _guarded(using, ref, leg),
-            ("revision",),
+            guarded if revision is None else guarded.filter(revision=revision),
+            ("revision", *SPENT),
             **leaving_any(),
             **VISIBLE,
             **settled(retention),
@@ -200,14 +206,25 @@ class Outcomes(Reading):
             phase=DONE,
         )
         if not changed:
-            return self.refusal(using, ref, leg)
-        revision = changed[0][0]
+            outcome = self.refusal(using, ref, leg)
+            if leg is not None and outcome.why in ("terminal", "fenced"):
+                # Whoever looks at the task is to see that work came too late; the task itself does not change.
+                late = {"outcome": kind, "why": outcome.why}
+                at = Subquery(rows(using).filter(pk=ref).values("revision"))
+                record(using, ref, "late_result", revision=at, actor="worker", leg=leg, detail=late, bounded=True)
+            return outcome
+        revision, *spent = changed[0]
         withdraw(using, ref)
         if actor is None:
             actor = "server" if leg is None else "worker"
         record(using, ref, kind, revision=revision, actor=actor, leg=leg, detail=detail)
         # An outcome from elsewhere stops whatever leg still runs here.
-        Effect(ref, revision, token=cancellation.CANCELLED if leg is None else None).after_commit(using)
+        token = cancellation.CANCELLED if leg is None else None
+        outcome_of = TOOL_ERROR if values.get("tool_error") else values["status"]
+        moment = settled_moment(outcome_of, *spent)
+        Effect(ref, revision, token=token, signals=SETTLED, moment=moment).after_commit(using)
+        if values["status"] == CANCELLED:
+            Effect(ref, moment=("cancel", {"actor": actor, "effect": "settled"})).after_commit(using)
         return Outcome(True, "ok", revision)
 
 
@@ -226,7 +243,8 @@ def _same(name: str, value: Any) -> Q:
     return Q(**{f"{name}__isnull": True}) if value is None else Q(**{name: value})
 
 
-def _ttl_columns(phase: str, ttl_ms: int | None, created_at: datetime) -> dict[str, Any]:
+def ttl_columns(phase: str, ttl_ms: int | None, created_at: datetime) -> dict[str, Any]:
+    """The columns that another ttl sets; without one a finished task is kept as long as finished tasks are."""
     if ttl_ms is None:
         retention = timedelta(seconds=conf.get_settings().RETENTION_SECONDS)
         sweep_at = moved("finished_at", retention) if phase == DONE else None

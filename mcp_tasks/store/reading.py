@@ -1,20 +1,23 @@
 """Everything that only looks: resolve, presence, snapshots, questions, what a leg works with."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.db import connections
 
+from .. import observing
 from ..lifecycle import ANSWERED, OUTSTANDING
 from ..models import TaskInput
 from ..protocol.codec import Json, loads
 from ..protocol.tasks import is_task_id
 from ..querysets import TaskQuerySet
+from ..signals import access_refused
 from ..tools.cancellation import CANCELLED, EXPIRED, CancellationToken, token_for
 from ..tools.context import RecordedAnswer
 from .base import TaskStore
+from .effects import send
 from .locking import database, is_gone, refused, rows, single
 from .prepared import PreparedRead
 from .snapshots import PAYLOAD_COLUMNS, VIEW_COLUMNS, to_snapshot, to_view
@@ -35,6 +38,8 @@ from .types import (
 access_logger = logging.getLogger("mcp_tasks.access")
 
 _LISTING_BATCH = 500
+#: How many tasks are named in one statement at most, and what it may compare with besides.
+_AMONG_LIMIT, _PARAMS_TO_SPARE = 10_000, 20
 
 
 def _owned(*, payload: bool, anonymous: bool) -> PreparedRead:
@@ -60,13 +65,18 @@ class Reading(TaskStore):
 
     def resolve(self, task_id: str, owner: Owner | None, *, payload: bool = False) -> Present | Expired | Missing:
         if not is_task_id(task_id):
+            observing.happened("refused", reason="unknown")
             return Missing()
         ref, key = ref_of(task_id), owner_key(owner)
         row = single(lambda using: _OWNED[payload, key is None].first(using, ref=ref, owner_key=key))
         if row is None:
-            self._log_denial(ref)
+            if single(lambda using: rows(using).filter(pk=ref).exists()):
+                _log_denial(ref, key)
+            else:
+                observing.happened("refused", reason="unknown")
             return Missing()
         if row["is_gone"]:
+            observing.happened("refused", reason="expired")
             return Expired(ref, key)
         return Present(ref, key, row["tool"], to_snapshot(row) if payload else None)
 
@@ -87,13 +97,19 @@ class Reading(TaskStore):
         row = _first(ref, *VIEW_COLUMNS, *PAYLOAD_COLUMNS, within=TaskQuerySet.present)
         return None if row is None else to_snapshot(row)
 
-    def _log_denial(self, ref: UUID) -> None:
-        """A foreign task is logged; to the caller it is exactly a missing one."""
-        if single(lambda using: rows(using).filter(pk=ref).exists()):
-            access_logger.warning(
-                "a caller asked for a task of another owner",
-                extra={"event": "access_refused", "reason": "owner", "ref": str(ref)},
-            )
+    def owned_refs(self, task_ids: Sequence[str], owner: Owner | None) -> dict[str, UUID]:
+        wanted = {task_id: ref_of(task_id) for task_id in task_ids if is_task_id(task_id)}
+        key = owner_key(owner)
+        owned = {row["ref"] for row in _among(wanted.values(), "ref", within=lambda found: found.owned_by(key))}
+        for row in _among(set(wanted.values()) - owned, "ref"):
+            _log_denial(row["ref"], key)
+        return {task_id: ref for task_id, ref in wanted.items() if ref in owned}
+
+    def snapshots(self, refs: Collection[UUID]) -> dict[UUID, TaskSnapshot]:
+        return {row["ref"]: to_snapshot(row) for row in _among(refs, *VIEW_COLUMNS, *PAYLOAD_COLUMNS)}
+
+    def revisions(self, refs: Collection[UUID]) -> dict[UUID, int]:
+        return {row["ref"]: row["revision"] for row in _among(refs, "ref", "revision")}
 
     def list_tasks(self, *, status: str | None = None) -> Iterator[TaskView]:
         found = rows(database()).present().order_by("ref").values(*VIEW_COLUMNS)
@@ -142,7 +158,7 @@ class Reading(TaskStore):
         """Why a transition was not applied."""
         return refused(using, ref, leg)
 
-    def _before_sleep(self) -> None:
+    def before_sleep(self) -> None:
         connection = connections[database()]
         if not connection.in_atomic_block:
             connection.close()
@@ -156,6 +172,38 @@ def _first(ref: UUID, *columns: str, within: Callable[[TaskQuerySet], TaskQueryS
         return row
 
     return single(look)
+
+
+def _log_denial(ref: UUID, key: str | None) -> None:
+    """A foreign task is logged; to the caller it is exactly a missing one."""
+    access_logger.warning(
+        "a caller asked for a task of another owner",
+        extra={
+            "event": "access_refused",
+            "reason": "owner",
+            "ref": str(ref),
+            "owner_hash": observing.owner_hash(key),  # of who asked
+            "trace_id": observing.trace_id(),
+        },
+    )
+    observing.happened("refused", reason="owner")
+    send(access_refused, ref, revision=None, reason="owner")
+
+
+def _among(
+    refs: Collection[UUID], *columns: str, within: Callable[[TaskQuerySet], TaskQuerySet] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The columns of the present rows among many, in as few statements as the database takes parameters."""
+    names, limit = list(refs), connections[database()].features.max_query_params or _AMONG_LIMIT
+    step = min(limit - _PARAMS_TO_SPARE, _AMONG_LIMIT)
+    for start in range(0, len(names), step):
+        part = names[start : start + step]
+
+        def look(using: str, part: list[UUID] = part) -> list[dict[str, Any]]:
+            found = rows(using).filter(pk__in=part).present()
+            return list((found if within is None else within(found)).values(*columns))
+
+        yield from single(look)
 
 
 def _answers(using: str, ref: UUID) -> dict[str, RecordedAnswer]:

@@ -1,5 +1,6 @@
 """Expire and purge: payloads go at the end of the ttl, the tombstone and what hangs on it later."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +11,14 @@ from .. import compat, conf
 from ..dbtime import DbNow, after
 from ..lifecycle import DONE, EXPIRED, LIVE
 from ..models import Task, TaskEvent, TaskInput, TaskStep
+from ..protocol.codec import Json
+from ..protocol.tasks import TERMINAL
 from ..querysets import in_phase
+from ..signals import task_expired
 from ..tools import cancellation
+from . import processes, rollups
 from .batches import in_batches, record_all
-from .effects import Effect
+from .effects import SPENT, Effect, settled_moment
 from .locking import leaving_any, rows
 from .reading import Reading
 from .types import SweepReport
@@ -37,17 +42,41 @@ class Retention(Reading):
     """The reclaiming steps of the database store."""
 
     def expire(self) -> SweepReport:
-        return SweepReport(expired=in_batches(_expiring, _expire))
+        return in_batches("expire", expiring, _expire)
 
     def purge(self) -> SweepReport:
-        return SweepReport(purged=in_batches(_purgeable, _purge))
+        return in_batches("purge", purgeable, _purge)
+
+    def roll_up(self) -> SweepReport:
+        return SweepReport(rolled_up=rollups.roll_up())
+
+    def tidy(self) -> SweepReport:
+        processes.forget()
+        rollups.forget()
+        return SweepReport()
+
+    def stamp(self, report: SweepReport) -> None:
+        processes.report(processes.janitor_name(), processes.JANITOR, info={"changed": report.changed})
+
+    def note_process(
+        self, name: str, kind: str, *, slots: int, busy: int, tools: str, only: Sequence[str] | None = None
+    ) -> None:
+        info: dict[str, Json] = {} if only is None else {"only": list(only)}
+        processes.report(name, kind, slots=slots, busy=busy, tools=tools, info=info)
+
+    def is_outdated(self, name: str, tools: str) -> bool:
+        return processes.is_outdated(name, tools)
+
+    def forget_process(self, name: str) -> None:
+        processes.leave(name)
 
 
-def _expiring(using: str) -> Any:
+def expiring(using: str) -> Any:
+    """Past their ttl, and not yet tombstones."""
     return rows(using).filter(in_phase(*LIVE, DONE), sweep_at__lte=DbNow(), expires_at__lte=DbNow())
 
 
-def _expire(using: str, refs: list[UUID]) -> int:
+def _expire(using: str, refs: list[UUID]) -> SweepReport:
     values: dict[str, Any] = {
         **leaving_any(),
         **dict.fromkeys(_STRIPPED),
@@ -57,28 +86,33 @@ def _expire(using: str, refs: list[UUID]) -> int:
         "payload_bytes": 0,
         "phase": EXPIRED,
     }
-    changed = compat.update_returning(_expiring(using).filter(pk__in=refs), ("ref", "revision", "leg"), **values)
-    gone = [ref for ref, _, _ in changed]
+    changed = compat.update_returning(
+        expiring(using).filter(pk__in=refs), ("ref", "revision", "leg", "status", *SPENT), **values
+    )
+    gone = [row[0] for row in changed]
     _delete(using, TaskInput, gone)
     _delete(using, TaskStep, gone)
-    record_all(using, "expired", changed)
-    for ref, revision, _ in changed:
-        Effect(ref, revision, token=cancellation.EXPIRED).after_commit(using)
-    return len(changed)
+    record_all(using, "expired", [row[:3] for row in changed])
+    for ref, revision, _, status, *spent in changed:
+        moment = None if status in TERMINAL else settled_moment(EXPIRED, *spent)
+        Effect(ref, revision, token=cancellation.EXPIRED, signals=(task_expired,), moment=moment).after_commit(using)
+    return SweepReport(expired=len(changed))
 
 
-def _purgeable(using: str) -> Any:
+def purgeable(using: str) -> Any:
+    """What nobody needs any more."""
     over = in_phase(EXPIRED) | (in_phase(DONE) & Q(expires_at=None))
     return rows(using).filter(over, sweep_at__lte=DbNow())
 
 
-def _purge(using: str, refs: list[UUID]) -> int:
+def _purge(using: str, refs: list[UUID]) -> SweepReport:
     # Locked or re-read, they are still purgeable: nothing leads out of these states but a new ttl of a task
     # without one, and that moves sweep_at.
-    doomed = list(_purgeable(using).filter(pk__in=refs).values_list("pk", flat=True))
+    doomed = list(purgeable(using).filter(pk__in=refs).values_list("pk", flat=True))
+    rollups.count_early(using, doomed)
     for satellite in (TaskEvent, TaskInput, TaskStep):
         _delete(using, satellite, doomed)
-    return _delete(using, Task, doomed)
+    return SweepReport(purged=_delete(using, Task, doomed))
 
 
 def _delete(using: str, model: Any, refs: list[UUID]) -> int:

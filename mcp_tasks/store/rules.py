@@ -8,24 +8,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .. import conf
+from .. import conf, observing
 from ..lifecycle import OUTSTANDING
-from ..protocol.capabilities import PROGRESS_KEY, RELATED_TASK_KEY, SERVER_INFO_KEY
+from ..protocol.capabilities import PROGRESS_KEY, RELATED_TASK_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY
 from ..protocol.codec import Json, digest, dumps, size_bytes
 from ..protocol.errors import McpError, internal_error
 from .base import AnswerCheck
-from .types import DEFAULT_TTL, InvalidTransition, Requests, RetentionLimitExceeded, TtlMs
+from .types import DEFAULT_TTL, InvalidTransition, Outcome, Requests, RetentionLimitExceeded, TtlMs
 
 #: A hundred years: what is longer would not be a date any more.
 TTL_LIMIT_MS = 100 * 365 * 24 * 3600 * 1000
 
-_ADDED_META = (SERVER_INFO_KEY, PROGRESS_KEY, RELATED_TASK_KEY)
+_ADDED_META = (SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY, PROGRESS_KEY, RELATED_TASK_KEY)
 
-#: The answer of the janitor to a question whose deadline is over.
-NOBODY_ANSWERED: dict[str, Json] = {"action": "cancel"}
+#: What a task fails with when its leg was lost and it may not be tried again: ever, or so often.
+LEG_LOST = internal_error("The process that ran this task was lost, and the task may not be tried again")
 
-#: What a task fails with when its leg was lost and it may not be run again.
-LEG_LOST = internal_error("The process that ran this task was lost, and the tool may not be run again")
+#: What the client reads of a task that an operator failed, unless the operator's own words are shared.
+FAILED_BY_OPERATOR = "The task was stopped by an operator of this server"
 
 #: Keys are chosen by the server: visible ASCII, so that they survive every column, header and log.
 _KEY = re.compile(r"[!-~]{1,128}")
@@ -66,6 +66,20 @@ def plan_questions(known: Mapping[str, tuple[str, str]], requests: Requests) -> 
     return KeyPlan(inserted, superseded, limited("ask", dumps(requests)))
 
 
+def step_text(name: str, result: Json) -> str:
+    """The result of a step as it is stored; raises InvalidTransition for a malformed name, RetentionLimitExceeded."""
+    if not _KEY.fullmatch(name):
+        raise InvalidTransition(f"malformed_step: {name!r} is not 1 to 128 visible ASCII characters")
+    return limited("step", dumps(result))
+
+
+def same_step(name: str, recorded_hash: str, args_hash: str) -> Outcome:
+    """What is said of a step that was recorded before; raises InvalidTransition for other arguments."""
+    if recorded_hash != args_hash:
+        raise InvalidTransition(f"step_spent: {name!r} was recorded with other arguments")
+    return Outcome(False, "unchanged")
+
+
 def pick_answers(outstanding: Requests, responses: Mapping[str, Json], check: AnswerCheck | None) -> dict[str, str]:
     """
     The answers to keep, as JSON text by key. Keys that are not outstanding are left out before anything is judged.
@@ -84,7 +98,9 @@ def limited(kind: str, text: str) -> str:
     limit = conf.get_settings().LIMITS.PAYLOAD_BYTES
     size = size_bytes(text)
     if limit is not None and size > limit:
+        observing.happened("payload_refused", kind=kind)
         raise RetentionLimitExceeded(f"{kind} has {size} bytes; LIMITS['PAYLOAD_BYTES'] is {limit}")
+    observing.happened("payload", kind=kind, size=size)
     return text
 
 
@@ -136,6 +152,11 @@ def changed_ttl_ms(ttl_ms: int | None) -> int | None:
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool):
         raise ValueError("ttl_ms must be a number of milliseconds, or None")
     return min(max(ttl_ms, 1), limit or TTL_LIMIT_MS, TTL_LIMIT_MS)
+
+
+def is_form(question: dict[str, Json]) -> bool:
+    """Whether a question is for a human: the only kind that an operator may dismiss in the user's place."""
+    return question.get("method") == "elicitation/create"
 
 
 def live_limit(owner_key: str | None) -> int | None:

@@ -1,8 +1,10 @@
 """What goes into a store and comes out of it: values only, the same for every store."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import UUID
 
@@ -189,6 +191,33 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningLimit:
+    """
+    How many legs of a tool may run at once: ``total``, and ``per_owner`` (anonymous callers are one owner together).
+
+    None is no limit. A leg counts from its claim until it has parked or ended; one that was handed over goes on
+    counting until its task ends.
+    """
+
+    total: int | None = None
+    per_owner: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it limits anything."""
+        return self.total is not None or self.per_owner is not None
+
+    def is_reached(self, *, total: int = 0, of_owner: int = 0) -> bool:
+        """Whether so many running legs leave no room for another."""
+        return (self.total is not None and total >= self.total) or (
+            self.per_owner is not None and of_owner >= self.per_owner
+        )
+
+
+#: For a claim that no tool limits.
+NO_LIMITS: Mapping[str, RunningLimit] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedResponses:
     """What became of a client's answers, by key."""
 
@@ -234,11 +263,15 @@ class SweepReport:
     timed_out: int = 0
     expired: int = 0
     purged: int = 0
-    #: Names of the steps that raised; the others went on.
+    #: Hours that were counted.
+    rolled_up: int = 0
+    #: What was due and not done, because time or rows of this pass were used up.
+    left: int = 0
+    #: Names of the steps that raised, or did so for one task; the others went on.
     errors: list[str] = field(default_factory=list)
 
     def add(self, other: "SweepReport") -> None:
-        for name in ("recovered", "failed", "redelivered", "timed_out", "expired", "purged"):
+        for name in ("recovered", "failed", "redelivered", "timed_out", "expired", "purged", "rolled_up", "left"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.errors += other.errors
 

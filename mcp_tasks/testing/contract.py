@@ -18,51 +18,41 @@ in a database needs ``@pytest.mark.django_db(transaction=True)`` on the class: w
 part of the contract.
 """
 
-import pytest
-
-_PARTS = (
-    "answers",
-    "creation",
-    "effects",
-    "legs",
-    "outcomes",
-    "payloads",
-    "questions",
-    "races",
-    "reading",
-    "recovery",
-    "retention",
-    "support",
-    "ttl",
-)
-# Before they are imported: a failing assert is to show its values although it is not in a test module.
-pytest.register_assert_rewrite(*(f"{__package__}.contract_{part}" for part in _PARTS))
-
-from .contract_answers import AnswersContract  # noqa: E402
-from .contract_creation import CreationContract  # noqa: E402
-from .contract_effects import EffectsContract  # noqa: E402
-from .contract_legs import LegsContract  # noqa: E402
-from .contract_outcomes import OutcomesContract  # noqa: E402
-from .contract_payloads import PayloadsContract  # noqa: E402
-from .contract_questions import QuestionsContract  # noqa: E402
-from .contract_races import RacesContract  # noqa: E402
-from .contract_reading import ReadingContract  # noqa: E402
-from .contract_recovery import RecoveryContract  # noqa: E402
-from .contract_retention import RetentionContract  # noqa: E402
-from .contract_ttl import TtlContract  # noqa: E402
+from .contract_answers import AnswersContract
+from .contract_claims import ClaimsContract
+from .contract_creation import CreationContract
+from .contract_effects import EffectsContract
+from .contract_legs import LegsContract
+from .contract_many import ManyContract
+from .contract_operating import OperatingContract
+from .contract_outcomes import OutcomesContract
+from .contract_payloads import PayloadsContract
+from .contract_questions import QuestionsContract
+from .contract_races import RacesContract
+from .contract_reading import ReadingContract
+from .contract_recovery import RecoveryContract
+from .contract_retention import RetentionContract
+from .contract_signals import SignalsContract
+from .contract_steps import StepsContract
+from .contract_ttl import TtlContract
 
 
 class TaskStoreContract(
     CreationContract,
     ReadingContract,
+    ManyContract,
     QuestionsContract,
     AnswersContract,
     OutcomesContract,
     TtlContract,
     EffectsContract,
+    SignalsContract,
     LegsContract,
+    ClaimsContract,
+    StepsContract,
     RecoveryContract,
     RetentionContract,
+    OperatingContract,
     PayloadsContract,
     RacesContract,
 ):

@@ -64,28 +64,6 @@ class LegsContract(ContractBase):
         store.expire()
         assert store.claim(expired) is None
 
-    def test_the_oldest_of_the_highest_priority_comes_first(self, store: TaskStore, advance: Advance) -> None:
-        refs: dict[str, UUID] = {}
-        for name, priority in (("old", 0), ("urgent", 5), ("new", 0), ("urgent too", 5), ("idle", -1)):
-            for ref in refs.values():
-                advance(ref, 2)
-            refs[name] = create(store, priority=priority).ref
-        order = [claim.ref for claim in iter(store.claim, None)]
-        assert order == [refs[name] for name in ("urgent", "urgent too", "old", "new", "idle")]
-
-    def test_a_worker_claims_only_tools_it_knows(self, store: TaskStore) -> None:
-        scan, report = create(store, "scan").ref, create(store, "report").ref
-        assert store.claim(tools=()) is None
-        assert store.claim(tools=("other", "Scan")) is None
-        assert store.claim(scan, tools=("report",)) is None
-        first = store.claim(tools=("report", "other"))
-        assert first is not None
-        assert first.ref == report
-        assert store.claim(tools=("report", "other")) is None
-        second = store.claim(scan, tools=("scan",))
-        assert second is not None
-        assert second.ref == scan
-
     def test_the_first_start_is_remembered_and_leg_numbers_only_grow(self, store: TaskStore, advance: Advance) -> None:
         ref = create(store, max_attempts=3).ref
         numbers = [claim(store, ref).leg]
@@ -194,6 +172,31 @@ class LegsContract(ContractBase):
         assert (heard.rung, heard.published) == ([leg.ref], [])
         assert claim(store, leg.ref).leg == leg.leg + 1
 
+    @pytest.mark.parametrize("max_attempts", [1, 2])
+    def test_a_leg_that_did_not_ask_does_not_end_once_its_attempts_are_used_up(
+        self, store: TaskStore, heard: Heard, max_attempts: int
+    ) -> None:
+        leg = claimed(store, max_attempts=max_attempts)
+        while leg.attempts < max_attempts:
+            assert store.end_leg(leg.ref, leg.leg)
+            leg = claim(store, leg.ref)
+        with unchanged(store, leg.ref, heard):
+            assert store.end_leg(leg.ref, leg.leg).why == "not_applicable"
+        assert store.complete_task(leg.ref, RESULT, leg=leg.leg), "it is still the running one"
+
+    @pytest.mark.parametrize("max_attempts", [1, 2])
+    def test_the_last_leg_that_may_be_tried_ends_as_any_other_once_its_question_was_answered(
+        self, store: TaskStore, max_attempts: int
+    ) -> None:
+        leg = claimed(store, max_attempts=max_attempts)
+        while leg.attempts < max_attempts:
+            assert store.retry(leg.ref, leg.leg, after_seconds=0)
+            leg = claim(store, leg.ref)
+        assert store.require_input(leg.ref, {"approval": question()}, leg=leg.leg, live=True)
+        store.apply_input_responses(leg.ref, {"approval": ACCEPT})
+        assert store.end_leg(leg.ref, leg.leg)
+        assert store.claim(leg.ref) == Claim(leg.ref, leg.leg + 1, "report", 1, max_attempts)
+
     # -- release and retry -----------------------------------------------------------------------------------
 
     def test_a_released_leg_does_not_count(self, store: TaskStore, advance: Advance, heard: Heard) -> None:
@@ -222,6 +225,18 @@ class LegsContract(ContractBase):
         with unchanged(store, leg.ref, heard):
             assert store.release(leg.ref, leg.leg).why == "not_applicable"
         assert store.heartbeat(leg.ref, leg.leg)
+
+    def test_a_leg_whose_handler_was_never_called_may_be_given_back_in_any_case(
+        self, store: TaskStore, advance: Advance
+    ) -> None:
+        leg = claimed(store, max_attempts=1)
+        assert store.release(leg.ref, leg.leg, unstarted_seconds=20)
+        assert view(store, leg.ref).attempts == 0
+        assert store.claim(leg.ref) is None
+        assert store.redeliver().redelivered == 0
+        advance(leg.ref, 21)
+        assert store.redeliver().redelivered == 1, "nobody is told that it may be claimed by now"
+        assert store.claim(leg.ref) == Claim(leg.ref, 2, "report", 1, 1)
 
     def test_a_release_after_an_answered_live_question_leaves_no_attempts_in_credit(self, store: TaskStore) -> None:
         leg = asked_live(store, max_attempts=2)
@@ -287,6 +302,19 @@ class LegsContract(ContractBase):
             assert store.let_go(leg.ref, leg.leg)
             assert store.let_go(leg.ref, leg.leg).why == "terminal"
         assert store.let_go(stranger(), 1).why == "gone"
+
+    def test_after_the_end_of_its_ttl_nobody_lets_a_task_go(
+        self, store: TaskStore, advance: Advance, heard: Heard
+    ) -> None:
+        leg = claimed(store, ttl_ms=100_000)
+        store.cancel_task(leg.ref)
+        advance(leg.ref, 101)
+        heard.forget()
+        for _ in ("past its ttl", "swept"):
+            assert store.let_go(leg.ref, leg.leg) == Outcome(False, "expired")
+            assert heard.nothing
+            store.expire()
+            heard.forget()
 
     @pytest.mark.parametrize("how", ["parked", "ended", "released", "retried", "lost"])
     def test_a_leg_that_was_over_before_the_outcome_has_nothing_to_let_go(

@@ -58,6 +58,7 @@ class OutcomesContract(ContractBase):
         found = snapshot(store, ref)
         task = found.task
         assert (task.status_message, task.progress_done, task.progress_total) == ("Reading rows", 3, 9.5)
+        assert isinstance(task.progress_done, float), "an integer is one number like any other"
         assert (task.status, task.phase, task.due_at) == (before.task.status, state, before.task.due_at)
         assert found.input_requests_json == before.input_requests_json
         assert task.revision == before.task.revision + 1

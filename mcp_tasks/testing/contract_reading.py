@@ -10,7 +10,8 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 
 from ..protocol.errors import internal_error
-from ..store.base import TaskStore, twin
+from ..store.base import TaskStore
+from ..store.twins import twin
 from ..store.types import Expired, Missing, Owner, Present, TaskSnapshot
 from .contract_support import (
     ACCEPT,

@@ -68,6 +68,8 @@ class RecoveryContract(ContractBase):
         found = snapshot(store, ref)
         assert (found.task.status, found.task.phase, found.task.due_at) == ("failed", "done", None)
         assert found.error["code"] == -32603
+        # True of a tool that may not be repeated, and of one that was repeated as often as it may.
+        assert found.error["message"] == "The process that ran this task was lost, and the task may not be tried again"
         assert found.task.status_message == found.error["message"]
         assert found.task.finished_at is not None
         assert found.task.revision == before.revision + 1

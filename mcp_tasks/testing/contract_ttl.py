@@ -113,6 +113,37 @@ class TtlContract(ContractBase):
         advance(ref, 51)
         assert store.get_task(ref) is None
 
+    @pytest.mark.parametrize("state", ["queued", "running", "parked", "done"])
+    def test_the_ttl_that_a_task_has_is_no_news(
+        self, store: TaskStore, advance: Advance, heard: Heard, state: str
+    ) -> None:
+        ref = parked(store) if state == "parked" else create(store).ref
+        fence = claim(store, ref).leg if state == "running" else None
+        if state == "done":
+            store.complete_task(ref, RESULT)
+        advance(ref, 5)
+        with unchanged(store, ref, heard):
+            assert store.set_ttl(ref, TTL_MS, leg=fence) is True
+        assert store.set_ttl(ref, MAX_TTL_MS + 1, leg=fence) is True
+        with unchanged(store, ref, heard):
+            assert store.set_ttl(ref, None, leg=fence) is True, "no time at all is the maximum here, which it has"
+
+    def test_no_ttl_again_is_no_news_where_there_is_no_maximum(self, store: TaskStore, heard: Heard) -> None:
+        ref = create(store).ref
+        with configured(MAX_TTL_MS=None):
+            assert store.set_ttl(ref, None) is True
+            with unchanged(store, ref, heard):
+                assert store.set_ttl(ref, None) is True
+
+    def test_the_ttl_that_a_task_has_is_refused_as_any_other(
+        self, store: TaskStore, advance: Advance, heard: Heard
+    ) -> None:
+        leg = claimed(store, ttl_ms=100_000)
+        with unchanged(store, leg.ref, heard):
+            assert store.set_ttl(leg.ref, 100_000, leg=leg.leg + 1) is False
+        advance(leg.ref, 99.85)
+        assert store.set_ttl(leg.ref, 100_000) is False
+
     def test_finishing_does_not_prolong_a_task(self, store: TaskStore, advance: Advance) -> None:
         ref = create(store, ttl_ms=100_000).ref
         advance(ref, 80)

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from ..execution import running
 from ..execution.leg import run_leg
+from ..execution.queue import running_limits
 from ..execution.running import Progress, RunningLeg
 from ..runners.base import Runner
 from ..store import get_store
@@ -47,7 +48,7 @@ def run_until_idle(store: TaskStore | None = None, *, limit: int = 100) -> int:
     """
     used = store or get_store()
     for count in range(limit):
-        claim = used.claim(holder="test")
+        claim = used.claim(limits=running_limits(), holder="test")
         if claim is None:
             return count
         run_leg(used, claim, _SameThread())

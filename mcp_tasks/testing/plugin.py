@@ -1,6 +1,8 @@
 """Fixtures for pytest, found by its entry point. Everything of Django is imported when a fixture is used."""
 
+import pkgutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,6 +10,15 @@ import pytest
 if TYPE_CHECKING:
     from ..store.types import CreatedTask
     from .client import McpClient
+
+# Before anybody imports them: a failing assert is to show its values although it is not in a test module.
+pytest.register_assert_rewrite(
+    *(
+        f"{__package__}.{module.name}"
+        for module in pkgutil.iter_modules([str(Path(__file__).parent)])
+        if module.name.startswith("contract")
+    )
+)
 
 
 @pytest.fixture

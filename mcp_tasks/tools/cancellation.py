@@ -10,12 +10,13 @@ from weakref import WeakSet, WeakValueDictionary
 from asgiref.sync import sync_to_async
 
 #: Why a token was raised.
-CANCELLED, EXPIRED, LEASE_LOST, SHUTDOWN, DISCONNECTED = (
+CANCELLED, EXPIRED, LEASE_LOST, SHUTDOWN, DISCONNECTED, TIMED_OUT = (
     "cancelled",
     "expired",
     "lease_lost",
     "shutdown",
     "disconnected",
+    "timed_out",
 )
 
 _PROBE_SECONDS = 1.0

@@ -13,9 +13,10 @@ from uuid import UUID, uuid4, uuid5
 from ..protocol.capabilities import missing_for
 from ..protocol.codec import Json, digest
 from ..protocol.errors import invalid_params, missing_capability
-from ..protocol.inputs import InvalidAnswer, check_answer, check_requests
+from ..protocol.inputs import InvalidAnswer, check_answer, check_deadline, check_requests, nobody_answered
 from .cancellation import CancellationToken
-from .results import BecomeTask, Suspend
+from .results import BecomeTask, NobodyAnswered, Suspend
+from .steps import StepLog, Steps, refuse_inside_of_a_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Abilities:
     #: Whether ``become_task`` ends this run: an inline run for a client that can take a task.
     may_become_task: bool = False
     strict_answers: bool = True
+    #: Where steps are recorded; None inline.
+    steps: StepLog | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +78,10 @@ class TaskContext:
     recorded: dict[str, RecordedAnswer] = field(default_factory=dict)
     #: Answers to what nobody has asked yet: not shown to the handler before their question is.
     given: Mapping[str, Json] = field(default_factory=dict)
+    _steps: Steps = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._steps = Steps(self.abilities.steps)
 
     @property
     def cancelled(self) -> bool:
@@ -101,38 +108,63 @@ class TaskContext:
         check_finite(done=done, total=total)
         self.abilities.report(None if message is None else str(message), done, total)
 
-    def elicit(self, key: str, message: str, schema: Mapping[str, Json]) -> dict[str, Json]:
+    def elicit(
+        self, key: str, message: str, schema: Mapping[str, Json], *, deadline_seconds: float | None = None
+    ) -> dict[str, Json]:
         """
         Ask the user to fill in a form; returns ``{"action": …, "content": …}`` as the client sent it.
 
         ``key`` names the question for the life of the task. ``schema`` is a flat object schema. Where there is
-        no answer yet this ends the run; the function is called again from the top once there is one.
+        no answer yet this ends the run; the function is called again from the top once there is one. Nobody
+        answers within ``deadline_seconds`` of the asking: ``{"action": "cancel"}``.
         """
         requested = dict(schema) if isinstance(schema, Mapping) else schema
         params = {"mode": "form", "message": message, "requestedSchema": requested}
-        return self.ask({key: {"method": "elicitation/create", "params": params}})[key]
+        asked = {key: {"method": "elicitation/create", "params": params}}
+        return self.ask(asked, deadline_seconds=deadline_seconds)[key]
 
-    def sample(self, key: str, messages: list[Json], *, max_tokens: int, **params: Json) -> dict[str, Json]:
-        """Ask the client's model (``sampling/createMessage``); further params under their wire names."""
+    def sample(
+        self,
+        key: str,
+        messages: list[Json],
+        *,
+        max_tokens: int,
+        deadline_seconds: float | None = None,
+        **params: Json,
+    ) -> dict[str, Json]:
+        """
+        Ask the client's model (``sampling/createMessage``); further params under their wire names.
+
+        Raises NobodyAnswered where none came within ``deadline_seconds``.
+        """
         body = {"messages": messages, "maxTokens": max_tokens, **params}
-        return self.ask({key: {"method": "sampling/createMessage", "params": body}})[key]
+        asked = {key: {"method": "sampling/createMessage", "params": body}}
+        return self.ask(asked, deadline_seconds=deadline_seconds)[key]
 
-    def roots(self, key: str = "roots") -> dict[str, Json]:
-        """Ask which folders the client offers (``roots/list``)."""
-        return self.ask({key: {"method": "roots/list"}})[key]
+    def roots(self, key: str = "roots", *, deadline_seconds: float | None = None) -> dict[str, Json]:
+        """Ask which folders the client offers (``roots/list``); NobodyAnswered as for ``sample``."""
+        return self.ask({key: {"method": "roots/list"}}, deadline_seconds=deadline_seconds)[key]
 
-    def ask(self, requests: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    def ask(self, requests: Mapping[str, Json], *, deadline_seconds: float | None = None) -> dict[str, dict[str, Json]]:
         """
         Ask several questions together, in the wire's ``inputRequests`` shape; returns the answers by key.
 
-        Raises InvalidInputRequest for a malformed question, McpError -32021 for a kind that the client did
+        ``deadline_seconds``: from the asking, for each of them; inline it means nothing. Raises NobodyAnswered
+        where it is over for a question other than an elicitation, whose answer is then ``{"action": "cancel"}``;
+        InvalidInputRequest for a malformed question or deadline, McpError -32021 for a kind that the client did
         not declare.
         """
+        refuse_inside_of_a_step("asks a question")
+        check_deadline(deadline_seconds)
         checked = check_requests(requests)
         open_questions = self.unanswered(checked)
         if open_questions:
-            raise Suspend(open_questions)
-        return {key: self.answers[key] for key in checked}
+            raise Suspend(open_questions, deadline_seconds)
+        answers = {key: self.recorded[key].answer for key in checked}
+        overdue = [key for key, answer in answers.items() if nobody_answered(checked[key], answer)]
+        if overdue:
+            raise NobodyAnswered(overdue)
+        return answers
 
     def unanswered(self, checked: dict[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:
         """The questions of a checked map that still need an answer; refuses what the client cannot answer."""
@@ -163,8 +195,22 @@ class TaskContext:
 
         Does nothing in a leg, and for a client that did not declare the extension.
         """
+        refuse_inside_of_a_step("cannot become a task")
         if self.abilities.may_become_task:
             raise BecomeTask
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """
+        Call ``function`` once for the task: its result is recorded, and later legs get it without a call.
+
+        ``name`` is the step's for the life of the task; the arguments must be the same in every leg. Arguments
+        and result are JSON, and the result is what was read back from its text, in the first leg too. In an
+        async handler this is an awaitable, whatever the function is. What the function raises is not recorded.
+        Inline nothing is recorded beyond the run.
+
+        Raises StepError for a broken rule. A leg that was cancelled or fenced out ends here with TaskCancelled.
+        """
+        return self._steps.run(name, function, args, kwargs)
 
     def set_ttl(self, ttl_ms: int) -> bool:
         """Ask for a longer life, in milliseconds since creation; False inline, or when the task is gone."""

@@ -1,7 +1,7 @@
 """What a handler may return or raise, and how a return value becomes a CallToolResult (server/tools, "Tool Result")."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from ..protocol.capabilities import RELATED_TASK_KEY
 from ..protocol.codec import Json, JsonError, dumps, loads
 
 if TYPE_CHECKING:
-    from .registry import Tool
+    from .definition import Tool
 
 _BLOCKS = (
     mcp_types.TextContent,
@@ -31,19 +31,37 @@ class ToolError(Exception):
     """The tool failed in a way that the model may read and correct: a result with ``isError`` and this text."""
 
 
-class InputRequired:
-    """Returned by a handler instead of calling ``ctx.ask``: the questions, in the wire's ``inputRequests`` shape."""
+class NobodyAnswered(ToolError):
+    """
+    No answer to these questions came before their deadline, and they are of a kind that has no answer "cancel".
 
-    def __init__(self, requests: Mapping[str, Json]) -> None:
+    Left alone it is a result with ``isError``, as any ToolError.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(f"Nobody answered in time: {', '.join(keys)}")
+        self.keys = tuple(keys)
+
+
+class InputRequired:
+    """
+    Returned by a handler instead of calling ``ctx.ask``: the questions, in the wire's ``inputRequests`` shape.
+
+    ``deadline_seconds`` as for ``ctx.ask``.
+    """
+
+    def __init__(self, requests: Mapping[str, Json], *, deadline_seconds: float | None = None) -> None:
         self.requests = requests
+        self.deadline_seconds = deadline_seconds
 
 
 class Suspend(BaseException):
     """Ends a leg because it asked. Derived from BaseException so that ``except Exception`` lets it pass."""
 
-    def __init__(self, requests: dict[str, dict[str, Json]]) -> None:
+    def __init__(self, requests: dict[str, dict[str, Json]], deadline_seconds: float | None = None) -> None:
         super().__init__("the handler waits for input")
         self.requests = requests
+        self.deadlines = {} if deadline_seconds is None else dict.fromkeys(requests, deadline_seconds)
 
 
 class BecomeTask(BaseException):

@@ -22,7 +22,7 @@ class SignatureProblem(ValueError):
 
 
 class InvalidArguments(ValueError):
-    """Arguments that the published schema admits and the function's types do not."""
+    """Arguments that the published schema or the function's types do not admit; its text says which, and why."""
 
 
 class _Schema(GenerateJsonSchema):

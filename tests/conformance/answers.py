@@ -14,6 +14,7 @@ from mcp_types import (
 from pydantic import Field
 
 from mcp_tasks import TaskContext, ToolError, tool
+from mcp_tasks.notifications import list_changed
 
 #: One red pixel.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
@@ -85,14 +86,16 @@ def test_logging_tool() -> str:
 
 @tool(task="never")
 def test_trigger_tool_change() -> str:
-    """Announce that the tools changed to whoever listens: nobody can, so there is nothing to send."""
-    return "The list of tools is as it was."
+    """Announce that the tools changed to whoever listens."""
+    list_changed("tools")
+    return "Announced."
 
 
 @tool(task="never")
 def test_trigger_prompt_change() -> str:
-    """Announce that the prompts changed to whoever listens: nobody can, so there is nothing to send."""
-    return "The list of prompts is as it was."
+    """Announce that the prompts changed to whoever listens."""
+    list_changed("prompts")
+    return "Announced."
 
 
 @tool(task="never")

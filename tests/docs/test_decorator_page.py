@@ -8,7 +8,7 @@ from django.contrib.contenttypes.models import ContentType
 
 from mcp_tasks import McpError, TaskContext
 from mcp_tasks.testing import McpClient
-from mcp_tasks.tools.registry import build
+from mcp_tasks.tools.definition import build
 
 from .conftest import Page
 

@@ -8,7 +8,11 @@ from .pages import DOCS, PAGES, ROOT, blocks, name_of
 from .projects import run, write
 
 #: Pages that bring tests of their own; they make one project together, in which these are run.
-WITH_TESTS = (DOCS / "how-to" / "test-your-tools.md", DOCS / "reference" / "store.md")
+WITH_TESTS = (
+    DOCS / "how-to" / "test-your-tools.md",
+    DOCS / "how-to" / "react-to-changes.md",
+    DOCS / "reference" / "store.md",
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -46,7 +50,7 @@ def test_the_tests_that_the_pages_show_pass(tmp_path: Path) -> None:
                 write(tmp_path, block)
     (tmp_path / "pytest.ini").write_text("[pytest]\nDJANGO_SETTINGS_MODULE = mysite.test_settings\npythonpath = .\n")
     # The contract itself is run elsewhere: here it matters that what the page shows finds it.
-    chosen = "test_mcp_tools or discard"
+    chosen = "test_mcp_tools or test_notifiers or discard"
     plugins = [f"-pno:{name}" for name in ("cacheprovider", "randomly", "xdist", "hypothesispytest")]
     printed = run(tmp_path, "python", "-m", "pytest", "-q", *plugins, "-k", chosen, "shop")
     assert " passed" in printed

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from mcp_tasks import TaskContext, tasks
 from mcp_tasks.protocol.codec import Json
 from mcp_tasks.store import get_store
-from mcp_tasks.testing import McpClient, run_until_idle
+from mcp_tasks.testing import McpClient, rewind, run_until_idle
 
 from .conftest import Page
 
@@ -52,6 +53,84 @@ def test_questions_may_be_returned(ada: McpClient) -> None:
     asked = plain.call_tool("rename_account", {"account": 7})
     answers = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="Bo")}}
     assert plain.call_tool("rename_account", {"account": 7}, **answers)["content"][0]["text"] == "Bo"
+
+
+@pytest.mark.parametrize(
+    "summary", [None, {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Bo"}}]
+)
+def test_a_deadline_ends_a_wait(ada: McpClient, summary: dict[str, Json] | None) -> None:
+    task = ada.call_tool("publish", {"page": "home"})
+    run_until_idle()
+    ada.update_task(task["taskId"], {"approve": YES})
+    run_until_idle()
+    if summary is None:
+        pass_by(61)
+    else:
+        ada.update_task(task["taskId"], {"summary": summary})
+    assert finish(ada, task) == f"published, summary: {'none' if summary is None else 'Bo'}"
+
+
+def test_a_form_that_nobody_answers_is_cancelled(ada: McpClient) -> None:
+    task = ada.call_tool("publish", {"page": "home"})
+    run_until_idle()
+    pass_by(1801)
+    assert finish(ada, task) == "not published"
+
+
+def pass_by(seconds: float) -> None:
+    """Time passes for the only task, and a janitor looks."""
+    (stored,) = get_store().list_tasks()
+    rewind(stored.ref, seconds)
+    assert get_store().answer_overdue().timed_out == 1
+
+
+def test_a_step_is_done_once_in_all_legs(page: Page, ada: McpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+
+    def book_seat(train: str) -> dict[str, Json]:
+        done.append(train)
+        return {"train": train, "seat": 17}
+
+    def charge(amount: int, *, idempotency_key: str) -> str:
+        done.append(idempotency_key)
+        return f"payment of {amount}"
+
+    for function in (book_seat, charge):
+        monkeypatch.setattr(page.module("shop.mcp_tools"), function.__name__, function)
+    task = ada.call_tool("buy_ticket", {"train": "ICE 1"})
+    assert finish(ada, task, {"pay": YES}) == "payment of 30"
+    assert done[0] == "ICE 1"
+    assert len(done) == 2
+
+
+def test_after_a_crash_an_import_goes_on_behind_the_last_page(
+    page: Page, ada: McpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    async def import_page(number: int) -> int:
+        seen.append(number)
+        if seen == [0, 1]:
+            await sync_to_async(lose_the_leg)()
+        return 10
+
+    monkeypatch.setattr(page.module("shop.mcp_tools"), "import_page", import_page)
+    task = ada.call_tool("import_pages", {"pages": 3})
+    assert finish(ada, task) == "30 rows"
+    assert seen == [0, 1, 1, 2]
+
+
+def lose_the_leg() -> None:
+    """As if its process were gone: another leg will run."""
+    (stored,) = get_store().list_tasks()
+    assert get_store().release(stored.ref, 1)
+
+
+def test_a_step_fixes_a_moment(page: Page, ada: McpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(["2026-01-01T10:00", "2026-01-01T10:01"])
+    monkeypatch.setattr(page.module("shop.mcp_tools"), "now", lambda: next(moments))
+    task = ada.call_tool("freeze_prices")
+    assert finish(ada, task, {"sure": YES}) == "frozen as of 2026-01-01T10:00"
 
 
 def test_the_key_for_other_systems_is_the_same_in_each_leg_of_one_task_only(

@@ -6,17 +6,21 @@ import re
 from typing import Any
 
 import pytest
+from django.dispatch import Signal
 from pydantic import BaseModel
 
 import mcp_tasks
-from mcp_tasks import conf, tasks
+from mcp_tasks import conf, signals, tasks
 from mcp_tasks.protocol import errors
+from mcp_tasks.protocol.subscriptions import MAX_ID_LENGTH
 from mcp_tasks.store import TaskStore, TaskStoreError
 from mcp_tasks.store import __all__ as store_names
+from mcp_tasks.store.verbs import OperatorVerbs
 from mcp_tasks.tools.cancellation import CancellationToken
 from mcp_tasks.tools.context import TaskContext
-from mcp_tasks.tools.registry import build
+from mcp_tasks.tools.definition import build
 from mcp_tasks.tools.results import DeferredTask
+from mcp_tasks.transports.websocket import consumers, conversation
 
 from .pages import DOCS, ROOT, code, table
 
@@ -28,8 +32,11 @@ SETTINGS, CHECKS, CONTEXT, STORE = (
 #: Of the token, for those who raise it.
 MACHINERY = {"raise_", "is_raised", "observed", "watched", "child", "fence"}
 
+#: How the tables of the store's methods begin.
+TABLES_OF_THE_STORE = ("creating", "reading", "many at once", "asking", "moving", "legs", "operators", "janitor")
+
 #: Defaults that the table explains instead of writing down.
-IN_WORDS = {"RUNNER", "SERVER", "LIMITS", "VERSION"}
+IN_WORDS = {"RUNNER", "SERVER", "LIMITS", "OPERATOR", "VERSION"}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +99,11 @@ def test_the_reference_of_the_context_names_every_member() -> None:
 def test_the_reference_of_the_store_names_every_method_with_its_parameters() -> None:
     documented = {
         name: parameters
-        for heading in ("creating", "reading", "asking", "moving", "legs", "janitor")
+        for heading in TABLES_OF_THE_STORE
         for name, parameters in _signatures(f"| {heading} | promise |")
     }
-    methods = {name: value for name, value in vars(TaskStore).items() if inspect.isfunction(value) and name[0] != "_"}
+    members = {**vars(OperatorVerbs), **vars(TaskStore)}
+    methods = {name: value for name, value in members.items() if inspect.isfunction(value) and name[0] != "_"}
     assert set(documented) == set(methods)
     for name, method in methods.items():
         assert documented[name] == list(inspect.signature(method).parameters)[1:], name
@@ -144,6 +152,28 @@ def test_the_attributes_of_a_deferred_task_are_those_of_the_reference() -> None:
 def test_the_error_codes_are_those_of_the_reference() -> None:
     codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
     assert {int(row[0]) for row in table(REFERENCE / "http.md", "## Error codes")} == codes
+
+
+def test_the_signals_are_those_of_the_reference() -> None:
+    sent = [name for name, value in vars(signals).items() if isinstance(value, Signal)]
+    assert [code(row[0]) for row in table(REFERENCE / "signals.md", "# Signals")] == sent
+
+
+def test_the_close_codes_and_bounds_of_a_websocket_are_those_of_the_reference() -> None:
+    rows = table(REFERENCE / "http.md", "| refused or closed with | when |")
+    codes = {int(row[0].removeprefix("close ")) for row in rows if row[0].startswith("close ")}
+    assert codes == {
+        conversation.UNAUTHORIZED,
+        consumers.FORBIDDEN,
+        consumers.TOO_MANY,
+        consumers.INTERNAL,
+        conversation.UNAVAILABLE,
+    }
+    text = (REFERENCE / "http.md").read_text()
+    assert f"in flight | {conversation.IN_FLIGHT} requests" in text
+    assert f"up to {conversation.LISTENS:,} at once on one socket".replace(",", " ") in text
+    assert f"with {conversation.HEARD_OF:,} tasks in all".replace(",", " ") in text
+    assert f"more than {MAX_ID_LENGTH:,} characters".replace(",", " ") in text
 
 
 def test_every_public_name_of_the_package_is_documented() -> None:

@@ -16,7 +16,7 @@ from tests.support.servers import manage, serving
 
 pytestmark = [
     pytest.mark.skipif(not kinds(), reason="this database is not served by real processes in the suite"),
-    pytest.mark.xdist_group("processes"),
+    pytest.mark.xdist_group("two processes"),
 ]
 
 APPROVED = {"approval": {"action": "accept", "content": {"approve": True}}}
@@ -47,7 +47,6 @@ def _digits(column: str) -> str:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("two")
     with database(recommended(), f"two_{os.getpid()}", folder) as shared:
-        manage(shared.environment, "migrate", "-v", "0")
         tokens = dict(line.split() for line in manage(shared.environment, "demo", "--show-tokens").splitlines())
         with serving(shared.environment, folder) as one, serving(shared.environment, folder, kind="daphne") as two:
             yield Site(

@@ -2,23 +2,27 @@
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
+from django.db.models import F
 
 from mcp_tasks import DeferredTask, McpError, TaskContext, ToolError, tasks
 from mcp_tasks.execution import leg as leg_module
-from mcp_tasks.execution import running
+from mcp_tasks.execution import running, settling
 from mcp_tasks.execution.leg import run_leg
-from mcp_tasks.models import Task, TaskEvent
+from mcp_tasks.models import Process, Task, TaskEvent
 from mcp_tasks.protocol.capabilities import NEEDS_TASKS
 from mcp_tasks.store import get_store
+from mcp_tasks.store.processes import own_name, tools_hash
 from mcp_tasks.store.types import Claim, CreatedTask, Owner
-from mcp_tasks.testing import run_until_idle
+from mcp_tasks.testing import rewind, run_until_idle
 from mcp_tasks.tools.cancellation import CANCELLED, LEASE_LOST, SHUTDOWN
+from mcp_tasks.tools.registry import registry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +58,22 @@ def test_a_result_completes_the_task(mcp_tools: Tools) -> None:
     run_leg(get_store(), claim(created))
     assert snapshot(created).task.status == "completed"
     assert snapshot(created).result["content"] == [{"type": "text", "text": "42"}]
+
+
+def test_an_old_process_leaves_a_tool_that_it_does_not_know_to_a_newer_one(mcp_tools: Tools) -> None:
+    store, mine = get_store(), tools_hash([tool.name for tool in registry])
+    store.note_process(own_name(), "web", slots=1, busy=0, tools=mine)
+    store.note_process("host:2", "web", slots=1, busy=0, tools="newer")
+    Process.objects.filter(pk="host:2").update(started_at=F("started_at") + timedelta(seconds=1))
+    created = create("added_by_the_deployment")
+    run_leg(store, claim(created))
+    row = Task.objects.get(pk=created.ref)
+    assert (row.status, row.phase, row.attempts) == ("working", "queued", 0)
+    assert store.claim(created.ref) is None, "not for a moment, so that the other one comes first"
+    store.forget_process("host:2")
+    rewind(created.ref, 2)
+    run_leg(store, claim(created))
+    assert "no longer available" in snapshot(created).error["message"]
 
 
 def test_a_tool_error_completes_and_says_so(mcp_tools: Tools) -> None:
@@ -162,15 +182,29 @@ def test_a_tool_that_is_gone_fails_its_task_and_no_other(mcp_tools: Tools) -> No
     assert snapshot(kept).task.status == "completed"
 
 
-def test_arguments_that_the_tool_no_longer_takes_fail_with_a_reason(mcp_tools: Tools) -> None:
-    @mcp_tools
-    def renamed(amount: int) -> int:
-        return amount
+NARROW = {"type": "object", "properties": {"amount": {"type": "integer", "maximum": 0}}}
 
-    created = create("renamed", {"sum": 1})
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        pytest.param({}, "'amount' is a required property", id="another signature"),
+        pytest.param({"input_schema": NARROW}, "amount: 1 is greater than the maximum of 0", id="another schema"),
+    ],
+)
+def test_arguments_that_the_tool_no_longer_takes_fail_with_a_reason_and_the_worker_goes_on(
+    mcp_tools: Tools, made: dict[str, Any], problem: str
+) -> None:
+    called: list[int] = []
+    mcp_tools(name="changed", **made)(lambda amount: called.append(amount))
+    mcp_tools(name="other")(lambda: "done")
+    created, next_one = create("changed", {"amount": 1} if made else {"sum": 1}), create("other")
     run_until_idle()
     assert snapshot(created).task.status == "failed"
-    assert "no longer takes these arguments" in snapshot(created).error["message"]
+    assert "no longer takes these arguments: " in snapshot(created).error["message"]
+    assert problem in snapshot(created).error["message"]
+    assert called == []
+    assert snapshot(next_one).task.status == "completed"
 
 
 def test_asking_under_a_spent_key_fails_the_task_and_names_the_key(mcp_tools: Tools) -> None:
@@ -305,7 +339,7 @@ def test_an_outcome_waits_for_a_database_that_is_away(mcp_tools: Tools, monkeypa
         return complete(*args, **kwargs)
 
     monkeypatch.setattr(store, "complete_task", flaky)
-    monkeypatch.setattr(leg_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(settling.time, "sleep", lambda seconds: None)
     created = create("done")
     run_leg(store, claim(created))
     assert snapshot(created).task.status == "completed"

@@ -6,8 +6,10 @@ Which kinds there are is decided by DATABASE_URL, as for the rest of the suite.
 
 import json
 import os
+import signal
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,60 @@ class Database:
         with psycopg.connect(**_parameters(self.settings)) as connection:
             return connection.execute(statement).fetchall()
 
+    def execute(self, statement: str) -> None:
+        """Change rows behind the back of everything that is under test."""
+        if self.settings["ENGINE"].endswith("sqlite3"):
+            connection = sqlite3.connect(self.settings["NAME"], timeout=20)
+            try:
+                with connection:
+                    connection.execute(statement)
+            finally:
+                connection.close()
+            return
+        import psycopg
+
+        with psycopg.connect(**_parameters(self.settings)) as connection:
+            connection.execute(statement)
+
+    @contextmanager
+    def frozen(self, tell: Callable[[int], None]) -> Iterator[None]:
+        """
+        A process stands still for the length of a block; ``tell`` sends it a signal.
+
+        It is caught between its transactions: with SQLite's one lock in hand it would stop every other writer.
+        """
+        tell(signal.SIGSTOP)
+        try:
+            while not self._is_free():
+                tell(signal.SIGCONT)
+                time.sleep(0.02)
+                tell(signal.SIGSTOP)
+            yield
+        finally:
+            tell(signal.SIGCONT)
+
+    def _is_free(self) -> bool:
+        """Whether nobody keeps a lock on a task for longer than a working process does."""
+        if self.settings["ENGINE"].endswith("sqlite3"):
+            connection = sqlite3.connect(self.settings["NAME"], timeout=0.5, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return False
+            finally:
+                connection.close()
+            return True
+        import psycopg
+
+        with psycopg.connect(**_parameters(self.settings)) as connection:
+            connection.execute("SET lock_timeout = '500ms'")
+            try:
+                connection.execute("SELECT ref FROM mcp_tasks_task FOR UPDATE")
+            except psycopg.errors.LockNotAvailable:
+                return False
+            return True
+
 
 def kinds() -> list[str]:
     """The kinds of databases that this run of the suite is about."""
@@ -59,7 +115,7 @@ def recommended() -> str:
 def database(kind: str, name: str, folder: Path) -> Iterator[Database]:
     """An empty database for the length of a block; ``name`` tells those of parallel runs apart."""
     if kind in (SQLITE_IMMEDIATE, SQLITE_DEFAULT):
-        yield _for_processes(_sqlite(kind, folder / f"{name}.sqlite3"), folder)
+        yield for_processes(_sqlite(kind, folder / f"{name}.sqlite3"), folder)
         return
     from tests.settings import database as from_url
 
@@ -69,7 +125,7 @@ def database(kind: str, name: str, folder: Path) -> Iterator[Database]:
         settings["OPTIONS"] = {"options": _REPEATABLE_READ_OPTION}
     _administer(settings, 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)', 'CREATE DATABASE "{}"')
     try:
-        yield _for_processes(settings, folder)
+        yield for_processes(settings, folder)
     finally:
         _administer(settings, 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)')
 
@@ -85,7 +141,8 @@ def _sqlite(kind: str, path: Path) -> dict[str, Any]:
     return settings
 
 
-def _for_processes(settings: dict[str, Any], folder: Path) -> Database:
+def for_processes(settings: dict[str, Any], folder: Path) -> Database:
+    """This database for processes that tests start."""
     environment = {
         "DJANGO_SETTINGS_MODULE": "tests.faults.settings",
         "FAULTS_DATABASE": json.dumps(settings),

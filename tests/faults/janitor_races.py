@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp_tasks.lifecycle import ANSWERED
 from mcp_tasks.protocol.codec import dumps
-from mcp_tasks.store.rules import NOBODY_ANSWERED
+from mcp_tasks.protocol.inputs import NOBODY_ANSWERED
 
 from . import operations as do
 from .histories import Found, History, Race

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,6 +30,25 @@ from tests.support.servers import Server, manage, start  # noqa: E402
 
 KINDS = {"sqlite": SQLITE_IMMEDIATE, "postgresql": READ_COMMITTED}
 QUIET_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What is noted of one task: the kinds of its events, and how often a stretch of its work may be tried."""
+
+    max_attempts: int
+    kinds: Sequence[str] = ()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it was tried as often as it may. Asking begins a new stretch of work."""
+        tries = 0
+        for kind in self.kinds:
+            tries = 0 if kind == "asked" else tries + (kind == "claimed")
+        return tries == self.max_attempts
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.kinds)}, of {self.max_attempts} tries"
 
 
 def main() -> int:
@@ -51,7 +72,6 @@ def main() -> int:
 def run(kills: int, kind: str, folder: Path, seconds_max: float = 400.0, seed: int = 1) -> tuple[list[str], list[str]]:
     """Kill that many times; returns the broken promises and what was seen, as lines."""
     with database(KINDS[kind], f"kills_{os.getpid()}", folder) as made:
-        manage(made.environment, "migrate", "-v", "0")
         tokens = dict(line.split() for line in manage(made.environment, "demo", "--show-tokens").splitlines())
         servers = [start(made.environment, folder, kind="daphne")]
         load = Load(lambda: servers[-1].url, tokens["alice"])
@@ -61,8 +81,11 @@ def run(kills: int, kind: str, folder: Path, seconds_max: float = 400.0, seed: i
             load.stop()
             tasks = _settle(load)
             stranger = McpClient.http(servers[-1].url, token=tokens["bob"])
-            used_up = _used_up(made)
-            broken = [*load.faults, *_broken(load.promises, tasks, used_up), *_seen_by(stranger, load.promises)]
+            broken = [
+                *load.faults,
+                *_broken(load.promises, tasks, _timelines(made)),
+                *_seen_by(stranger, load.promises),
+            ]
         finally:
             load.stop()
             servers[-1].end()
@@ -114,27 +137,38 @@ def _ref(task_id: str) -> str:
     return UUID(bytes=hashlib.sha256(task_id.encode()).digest()[:16], version=4).hex
 
 
-def _used_up(made: Database) -> set[str]:
-    """The refs, as hex, of tasks that may be run again and were lost as often as they may be tried."""
-    where = "max_attempts > 1 AND attempts = max_attempts"
-    found = made.query(f"SELECT REPLACE(CAST(ref AS TEXT), '-', '') FROM mcp_tasks_task WHERE {where}")
-    return {ref for (ref,) in found}
+def _timelines(made: Database) -> dict[str, Timeline]:
+    """What the database says of each task, by its ref as hex."""
+    found = made.query(
+        "SELECT REPLACE(CAST(task.ref AS TEXT), '-', ''), task.max_attempts, event.kind"
+        " FROM mcp_tasks_task AS task JOIN mcp_tasks_taskevent AS event ON event.task_id = task.ref ORDER BY event.id"
+    )
+    timelines: dict[str, Timeline] = {}
+    for ref, max_attempts, kind in found:
+        before = timelines.get(ref, Timeline(max_attempts))
+        timelines[ref] = Timeline(max_attempts, (*before.kinds, kind))
+    return timelines
 
 
-def _broken(promises: list[Promise], tasks: dict[str, dict[str, Any]], used_up: set[str]) -> list[str]:
-    whys = ((p, _why_broken(p, tasks.get(p.task_id), _ref(p.task_id) in used_up)) for p in promises)
-    return [f"{promise.kind}: {why}" for promise, why in whys if why is not None]
+def _broken(promises: list[Promise], tasks: dict[str, dict[str, Any]], timelines: dict[str, Timeline]) -> list[str]:
+    broken = []
+    for promise in promises:
+        timeline = timelines.get(_ref(promise.task_id), Timeline(0))
+        why = why_broken(promise, tasks.get(promise.task_id), timeline)
+        if why is not None:
+            broken.append(f"{promise.kind}: {why}; {timeline}")
+    return broken
 
 
-def _why_broken(promise: Promise, task: dict[str, Any] | None, is_used_up: bool) -> str | None:
+def why_broken(promise: Promise, task: dict[str, Any] | None, timeline: Timeline) -> str | None:
     """What is wrong with the end of a task; None when every promise was kept."""
     if task is None:
         return "an acknowledged task is gone"
     status = task["status"]
     text = "".join(block.get("text", "") for block in task.get("result", {}).get("content", []))
     lost = status == "failed" and task["error"]["code"] == -32603 and bool(task.get("statusMessage"))
-    # Whoever kills fast enough hits the same task at each of its tries; what may not be tried again fails at once.
-    excused = lost and (is_used_up or promise.kind == "charge")
+    # Whoever kills fast enough hits the same task at each of its tries; a charge has but one.
+    excused = lost and timeline.is_used_up
     match promise.kind:
         case "echo" | "keyed" | "charge":
             right = excused or (status == "completed" and text == promise.text)

@@ -6,18 +6,19 @@ Runs only in those processes. Operations return plain values, which are compared
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from mcp_tasks.lifecycle import DONE, LIVE, RUNNING
+from mcp_tasks.lifecycle import DONE, LIVE, QUEUED, RUNNING
 from mcp_tasks.models import Task
 from mcp_tasks.protocol.codec import dumps
 from mcp_tasks.protocol.tasks import CANCELLED, COMPLETED
 from mcp_tasks.store.database import DatabaseTaskStore
 from mcp_tasks.store.locking import record
 from mcp_tasks.store.sweep import sweep
-from mcp_tasks.store.types import Owner, TaskLimitReached
+from mcp_tasks.store.types import Owner, RunningLimit, TaskLimitReached
 from mcp_tasks.testing.timetravel import rewind
 
 State = dict[str, Any]
@@ -105,6 +106,14 @@ def three_of_one_tool() -> State:
     return {"ref": refs[0], "leg": 1, "tool": tool}
 
 
+def thirty_of_one_tool() -> State:
+    """Three queued tasks of each of ten owners, all of one tool."""
+    tool = f"tool-{next(_numbers)}-{os.getpid()}"
+    owners = [Owner((tool, str(n))) for n in range(10)] * 3
+    refs = [store.create_task(tool, {}, owner=owner).ref for owner in owners]
+    return {"ref": refs[0], "leg": 1, "tool": tool, "refs": refs}
+
+
 def new_owner() -> State:
     """An owner who has never created a task."""
     return {"ref": None, "owner": f"owner-{next(_numbers)}-{os.getpid()}"}
@@ -148,6 +157,38 @@ def claim(state: State) -> Any:
 def claim_of_tool(state: State) -> Any:
     claimed = store.claim(tools=(state["tool"],), holder="hammer")
     return None if claimed is None else str(claimed.ref)
+
+
+def claim_within(limit: RunningLimit, number: int) -> Operation:
+    """A claim of a task of its own, so that no lock of the task lets the claims meet one after the other."""
+
+    def operation(state: State) -> Any:
+        claimed = store.claim(state["refs"][number], limits={state["tool"]: limit}, holder="hammer")
+        return None if claimed is None else str(claimed.ref)
+
+    return operation
+
+
+def work_within(limit: RunningLimit) -> Operation:
+    """A worker's life until nothing is queued: how many legs it ran, the most that ran at once, also of one owner."""
+
+    def operation(state: State) -> Any:
+        mine = Task.objects.filter(tool=state["tool"])
+        ran = most = most_of_owner = 0
+        while mine.filter(phase=QUEUED).exists():
+            claimed = store.claim(tools=(state["tool"],), limits={state["tool"]: limit}, holder="hammer")
+            if claimed is None:
+                continue
+            running = Counter(mine.filter(phase=RUNNING).values_list("owner_key", flat=True))
+            most, most_of_owner = max(most, running.total()), max(most_of_owner, *running.values())
+            ran += bool(store.complete_task(claimed.ref, result("done"), leg=claimed.leg))
+        return ran, most, most_of_owner
+
+    return operation
+
+
+def step(result: str) -> Operation:
+    return lambda state: store.record_step(state["ref"], 1, "charge", "of the same arguments", result).why
 
 
 def recover(state: State) -> Any:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from mcp_tasks.lifecycle import ANSWERED, OUTSTANDING, SUPERSEDED
-from mcp_tasks.models import OwnerGate, Task, TaskEvent, TaskInput
+from mcp_tasks.models import OwnerGate, Task, TaskEvent, TaskInput, TaskStep
 from mcp_tasks.protocol.codec import loads
-from mcp_tasks.store.types import Owner
+from mcp_tasks.store.types import Owner, RunningLimit
 
 from . import operations as do
 from .histories import Found, History, Race, Returned, alike
@@ -98,6 +98,24 @@ def one_row(found: Found) -> Iterator[str]:
         yield f"{counted} rows of one key"
 
 
+def recorded_where_told(found: Found) -> Iterator[str]:
+    """The step that is kept is that of the operation that was told "ok", and its size is counted once."""
+    kept = list(TaskStep.objects.filter(task_id=found.state["ref"]).values_list("result_json", flat=True))
+    told = [f'"{("first", "second")[number]}"' for number, why in enumerate(found.returned) if why == "ok"]
+    if kept != told:
+        yield f"kept is {kept}, told was {told}"
+    assert found.row is not None
+    if found.row["payload_bytes"] != len('{"n":1}') + sum(map(len, kept)):
+        yield f"{found.row['payload_bytes']} bytes with the steps {kept}"
+
+
+def different_owners(found: Found) -> Iterator[str]:
+    """No owner has two legs that run."""
+    running = Task.objects.filter(tool=found.state["tool"], phase="running").values_list("owner_key", flat=True)
+    if len(set(running)) != len(running):
+        yield f"{len(running)} legs of {len(set(running))} owners run"
+
+
 def ids_and_new_ones(returned: Returned) -> Returned:
     """How many ids were given out under one key, and how often as new."""
     return len({task_id for task_id, _ in returned}), sum(not existed for _, existed in returned)
@@ -107,6 +125,12 @@ def tasks_and_claims(returned: Returned) -> Returned:
     """How many different tasks were claimed, and how many claims got one."""
     claimed = [ref for ref in returned if ref is not None]
     return len(set(claimed)), len(claimed)
+
+
+def ran_and_most(returned: Returned) -> Returned:
+    """How many legs ran in all, whether never more than three at once, and the most of one owner."""
+    ran, most, most_of_owner = (list(values) for values in zip(*returned, strict=True))
+    return sum(ran), max(most) <= 3, max(most_of_owner)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
@@ -126,6 +150,8 @@ _CANCEL_OR_COMPLETE = [
     History(("completed", "ok"), COMPLETED, ("completed",)),
 ]
 _ONE_OF_TWO = [History(returned, COMPLETED, ("completed",)) for returned in (("ok", "terminal"), ("terminal", "ok"))]
+THREE, ONE_EACH, THREE_AND_ONE_EACH = RunningLimit(total=3), RunningLimit(per_owner=1), RunningLimit(3, 1)
+_STARTED_OR_NOT: list[tuple[str, tuple[str, ...]]] = [(RUNNING, ("claimed",)), (QUEUED, ())]
 #: Two sweeps of which one found the task.
 _FOUND = ((0, 1), (1, 0))
 
@@ -198,6 +224,34 @@ RACES: dict[str, Race] = {
             summary=tasks_and_claims,
         ),
         _race(
+            "eight claims of eight tasks of which three may run",
+            25,
+            do.thirty_of_one_tool,
+            *[do.claim_within(THREE, number) for number in range(8)],
+            histories=[History((3, 3), pair, events) for pair, events in _STARTED_OR_NOT],
+            summary=tasks_and_claims,
+            batch=5,
+        ),
+        _race(
+            "eight claims of tasks of three owners of which one each may run",
+            25,
+            do.thirty_of_one_tool,
+            *[do.claim_within(ONE_EACH, number) for number in (0, 10, 20, 1, 11, 21, 2, 12)],
+            histories=[History((3, 3), pair, events) for pair, events in _STARTED_OR_NOT],
+            summary=tasks_and_claims,
+            further=different_owners,
+            batch=5,
+        ),
+        _race(
+            "eight workers and thirty tasks of which three may run and one of each owner",
+            5,
+            do.thirty_of_one_tool,
+            *[do.work_within(THREE_AND_ONE_EACH)] * 8,
+            histories=[History((30, True, 1), COMPLETED, ("claimed", "completed"))],
+            summary=ran_and_most,
+            batch=1,
+        ),
+        _race(
             "two recoveries of a lost leg",
             100,
             do.running,
@@ -239,6 +293,30 @@ RACES: dict[str, Race] = {
                 History(("ok", 0), RUNNING),
                 History(("fenced", 1), QUEUED, ("leg_lost",), 1),
             ],
+        ),
+        _race(
+            "a step and recovery",
+            100,
+            do.running,
+            do.step("first"),
+            do.recover,
+            arm=do.lapse,
+            histories=[
+                History(("ok", 1), QUEUED, ("leg_lost",), 1),
+                History(("ok", 0), RUNNING),  # a janitor passes over a row that is locked; its next pass takes it
+                History(("fenced", 1), QUEUED, ("leg_lost",), 1),
+            ],
+            further=recorded_where_told,
+            batch=1,
+        ),
+        _race(
+            "one step recorded twice",
+            100,
+            do.running,
+            do.step("first"),
+            do.step("second"),
+            histories=_either(("ok", "unchanged"), ("unchanged", "ok"), then=(RUNNING,)),
+            further=recorded_where_told,
         ),
         _race(
             "the end of a leg and the answer to its question",

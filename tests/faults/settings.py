@@ -10,6 +10,12 @@ SECRET_KEY = "faults-only-" + "x" * 40
 DATABASES = {"default": json.loads(os.environ["FAULTS_DATABASE"])}
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults"]
 
+if os.environ.get("FAULTS_DJANGO_TASKS"):
+    INSTALLED_APPS += ["django_tasks_db"]
+    TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
+
+CHANNEL_LAYERS = json.loads(os.environ.get("FAULTS_LAYERS", "{}"))
+
 # Short, so that a lost process is noticed within a test.
 MCP_TASKS = {
     **MCP_TASKS,

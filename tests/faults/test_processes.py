@@ -29,7 +29,6 @@ class Site:
 
     def __init__(self, made: Database, folder: Path) -> None:
         self.database, self.folder = made, folder
-        manage(made.environment, "migrate", "-v", "0")
         self.token = manage(made.environment, "demo", "--show-tokens").split()[1]
 
     def serving(self, kind: str = "uvicorn", **settings: Any) -> Any:
@@ -132,14 +131,13 @@ def test_a_frozen_leg_is_taken_over_and_its_late_result_dropped(site: Site) -> N
     with site.serving() as first, site.serving() as second:
         # One of the two claims it; whichever it is gets frozen.
         task_id = site.client(first).call_tool("stubborn", {"seconds": 4})["taskId"]
-        until(lambda: site.row(task_id)["lease_holder"] is not None)
+        until(lambda: site.client(first).get_task(task_id).get("statusMessage") == "at work")
         holder = int(site.row(task_id)["lease_holder"].rsplit(":", 1)[1])
         frozen, other = (first, second) if holder == first.process.pid else (second, first)
-        frozen.send(signal.SIGSTOP)
-        until(lambda: site.row(task_id)["leg"] == 2)
-        frozen.send(signal.SIGCONT)
+        with site.database.frozen(frozen.send):
+            until(lambda: site.row(task_id)["leg"] == 2)
         task = site.client(other).wait_for(task_id, timeout_seconds=30)
         assert task["result"]["content"][0]["text"] == "done on leg 2"
-        time.sleep(2.0)  # by now the frozen handler has ended too
+        until(lambda: "late_result" in site.events(task_id))  # the frozen handler has ended too
         assert site.client(frozen).get_task(task_id) == task
     assert site.events(task_id).count("completed") == 1

@@ -226,6 +226,22 @@ def test_a_repeated_call_under_a_key_hands_nothing_over_again(alice: McpClient, 
     assert len(broker.jobs) == 1
 
 
+def test_of_a_tool_with_a_limit_no_more_jobs_are_started_than_may_run(
+    alice: McpClient, mcp_tools: Register, broker: Broker
+) -> None:
+    @mcp_tools(name="limited", inline_first=True, max_running=1)
+    def limited() -> DeferredTask:
+        return DeferredTask(start=broker.start)
+
+    made = [alice.call_tool("limited")["taskId"] for _ in range(3)]
+    run_until_idle()
+    assert len(broker.jobs) == 1
+    assert worker.complete(broker.jobs[0], "done")
+    run_until_idle()
+    assert len(broker.jobs) == 2
+    assert [alice.get_task(task_id)["status"] for task_id in made].count("completed") == 1
+
+
 WRONG: list[dict[str, Any]] = [
     {"ttl": 5},
     {"ttl_ms": "5"},

@@ -149,6 +149,14 @@ def test_with_the_extension_a_task_is_made_before_the_tool_starts(
     assert runs == [kind]
 
 
+def test_a_task_has_the_tries_and_the_priority_that_its_tool_says(
+    alice: McpClient, mcp_tools: Callable[..., Any]
+) -> None:
+    mcp_tools(name="urgent", max_attempts=4, priority=7)(lambda: None)
+    task = Task.objects.get(pk=ref_of(alice.call_tool("urgent")["taskId"]))
+    assert (task.max_attempts, task.priority) == (4, 7)
+
+
 @pytest.mark.parametrize("kind", ["never", "quick"])
 def test_a_tool_that_never_is_a_task_or_answers_first_answers_at_once(
     alice: McpClient, runs: list[str], kind: str

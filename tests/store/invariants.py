@@ -23,6 +23,7 @@ from mcp_tasks.models import Task, TaskEvent, TaskInput, TaskStep
 from mcp_tasks.protocol.codec import Json, dumps, loads
 from mcp_tasks.protocol.tasks import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, TERMINAL, WireTask
 from mcp_tasks.store.snapshots import to_snapshot, to_wire
+from mcp_tasks.tools.steps import RecordedStep
 
 from .side_by_side import TABLES, SideBySide
 
@@ -55,6 +56,7 @@ class Promises:
 
     answers: dict[str, Json] = field(default_factory=dict)
     legs: Counter[int] = field(default_factory=Counter)
+    steps: dict[str, RecordedStep] = field(default_factory=dict)
     cancelled: bool = False
     discarded: bool = False
 
@@ -131,8 +133,7 @@ def a_revision_tells_of_every_change_of_a_view_and_of_nothing_else(step: Step) -
         assert after.row["revision"] >= before.row["revision"], f"task {number}: the revision fell"
         if before.wire is not None and after.wire is not None:
             moved, differs = after.row["revision"] != before.row["revision"], after.wire != before.wire
-            # A finished task may be given the ttl that it has: its outcome is not news again, its revision is.
-            assert moved == differs or (moved and before.row["status"] in TERMINAL), f"task {number}: {after.wire}"
+            assert moved == differs, f"task {number}: {after.wire}"
 
 
 def only_a_visible_change_of_a_live_task_updates_it(step: Step) -> None:
@@ -166,6 +167,17 @@ def an_accepted_answer_stays_as_it_was_sent(step: Step) -> None:
         for key, answer in step.promises[number].answers.items():
             item = step.after[number].inputs[key]
             assert (item["state"], item["answer_json"]) == (ANSWERED, dumps(answer)), f"task {number}: {item}"
+
+
+def a_recorded_step_stays_as_it_was_until_the_payload_goes(step: Step) -> None:
+    rows = TaskStep.objects.values_list("task_id", "name", "args_hash", "result_json")
+    stored = {(ref, name): RecordedStep(args_hash, text) for ref, name, args_hash, text in rows}
+    for pair in step.stores.pairs:
+        row = step.after[pair.number].row
+        is_kept = row is not None and row["phase"] != EXPIRED
+        promised = step.promises[pair.number].steps if is_kept else {}
+        found = {name: value for (ref, name), value in stored.items() if ref == pair.database.ref}
+        assert found == promised, f"task {pair.number}: {found}"
 
 
 def a_key_has_one_question_and_leaves_the_open_ones_once(step: Step) -> None:
@@ -219,10 +231,10 @@ def nothing_but_the_janitor_touches_a_task_after_its_end(step: Step) -> None:
         return
     for number, before, after in step.pairs():
         if before.is_over:
-            # Its key may be used anew, and is taken from it then. That a handler has ended is noted at any time.
+            # Its key may be used anew, and is taken from it then.
             assert after.row is not None, f"task {number} is gone"
             changed = {name for name, value in after.row.items() if before.row and before.row[name] != value}
-            assert changed <= {"idem_hash", "lease_holder"}, f"task {number}: {changed} changed after its end"
+            assert changed <= {"idem_hash"}, f"task {number}: {changed} changed after its end"
 
 
 def an_owner_has_no_more_live_tasks_than_the_cap(step: Step) -> None:
@@ -251,6 +263,7 @@ INVARIANTS: tuple[Callable[[Step], None], ...] = (
     every_leg_is_handed_out_once_and_numbers_only_rise,
     a_leg_is_tried_no_oftener_than_it_may,
     an_accepted_answer_stays_as_it_was_sent,
+    a_recorded_step_stays_as_it_was_until_the_payload_goes,
     a_key_has_one_question_and_leaves_the_open_ones_once,
     a_task_waits_for_input_exactly_while_it_has_open_questions,
     completed_tasks_have_a_result_and_failed_ones_an_error,

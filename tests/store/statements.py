@@ -3,9 +3,17 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection
+
+from mcp_tasks.dbtime import current
+from mcp_tasks.models import TaskStat
+
+#: A pass of the janitor that finds nothing to do: a look of each of five steps, two whether an hour is over, three for
+#: rows that nobody looks at any more, one to note that it ran.
+IDLE_PASS = 11
 
 #: Begin, end and nesting of transactions; SQLite's BEGIN and savepoints pass through Django's cursors too.
 _FRAME = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)", re.IGNORECASE)
@@ -14,8 +22,20 @@ _INDEX = {
     "postgresql": re.compile(r"(?:Index Scan|Index Only Scan)(?: Backward)?(?: using| on) (\w+)"),
 }
 _WHOLE_TABLE = {"sqlite": re.compile(r"^SCAN \w+$", re.MULTILINE), "postgresql": re.compile(r"Seq Scan on")}
+_SORT = {"sqlite": re.compile(r"TEMP B-TREE FOR ORDER BY"), "postgresql": re.compile(r"Sort Key")}
 
-WHOLE_TABLE = "every row of the table"
+WHOLE_TABLE, SORT = "every row of the table", "sorted after all were read"
+
+
+def is_frame(sql: str) -> bool:
+    """Whether a statement only begins, ends or nests a transaction."""
+    return _FRAME.match(sql) is not None
+
+
+def hours_are_counted() -> None:
+    """As in a site that has run for a while: the hour before this one is counted, and no other is over."""
+    this_hour = current("default").replace(minute=0, second=0, microsecond=0)
+    TaskStat.objects.create(hour=this_hour - timedelta(hours=1), tool="", outcome="", early=False)
 
 
 @contextmanager
@@ -24,7 +44,7 @@ def counted() -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        if not _FRAME.match(sql):
+        if not is_frame(sql):
             seen.append(sql)
         return execute(sql, params, many, context)
 
@@ -51,5 +71,7 @@ def planned() -> Iterator[list[set[str]]]:
 
 
 def _indexes(plan: str) -> set[str]:
-    whole = {WHOLE_TABLE} if _WHOLE_TABLE[connection.vendor].search(plan) else set()
-    return {*_INDEX[connection.vendor].findall(plan), *whole}
+    found = set(_INDEX[connection.vendor].findall(plan))
+    for name, sign in ((WHOLE_TABLE, _WHOLE_TABLE), (SORT, _SORT)):
+        found |= {name} if sign[connection.vendor].search(plan) else set()
+    return found

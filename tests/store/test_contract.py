@@ -1,5 +1,7 @@
 """Both stores keep the contract that ships with the package."""
 
+from importlib import import_module
+
 import pytest
 
 from mcp_tasks.store import DatabaseTaskStore, MemoryTaskStore, TaskStore
@@ -74,3 +76,9 @@ def test_an_instant_belongs_to_what_comes_after_it() -> None:
 def test_two_stores_in_memory_know_nothing_of_each_other() -> None:
     created = MemoryTaskStore().create_task("report", {})
     assert MemoryTaskStore().get_task(created.ref) is None
+
+
+@pytest.mark.parametrize("module", ["contract", "contract_legs", "contract_support"])
+def test_a_failing_assert_of_the_contract_shows_its_values(module: str) -> None:
+    loader = import_module(f"mcp_tasks.testing.{module}").__loader__
+    assert type(loader).__name__ == "AssertionRewritingHook"

@@ -11,12 +11,14 @@ from asgiref.sync import async_to_sync
 from mcp_tasks.store import ForwardingTaskStore, MemoryTaskStore, Outcome, TaskStore
 from mcp_tasks.store.base import twin
 from mcp_tasks.store.forwarding import forwarded
+from mcp_tasks.store.verbs import OperatorVerbs
 from mcp_tasks.testing.contract import TaskStoreContract
 from mcp_tasks.testing.contract_support import Advance
 from tests.support.clock import ManualClock
 
-PUBLIC = [name for name in vars(TaskStore) if not name.startswith("_")]
-METHODS = [name for name in PUBLIC if inspect.isfunction(vars(TaskStore)[name])]
+INTERFACE = {name: value for kind in (OperatorVerbs, TaskStore) for name, value in vars(kind).items()}
+PUBLIC = [name for name in INTERFACE if not name.startswith("_")]
+METHODS = [name for name in PUBLIC if inspect.isfunction(INTERFACE[name])]
 
 
 class TestForwardingTaskStore(TaskStoreContract):
@@ -37,7 +39,7 @@ class TestForwardingTaskStore(TaskStoreContract):
 
 def test_the_interface_has_nothing_but_methods_and_their_twins() -> None:
     for name in PUBLIC:
-        value = vars(TaskStore)[name]
+        value = INTERFACE[name]
         assert inspect.isfunction(value) or isinstance(value, twin), f"how is {name} forwarded?"
 
 
@@ -48,7 +50,7 @@ def test_every_public_method_is_forwarded(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_forwarded_call_arrives_with_every_argument_and_returns_what_the_inner_store_returns(name: str) -> None:
-    parameters = list(inspect.signature(vars(TaskStore)[name]).parameters.values())[1:]
+    parameters = list(inspect.signature(INTERFACE[name]).parameters.values())[1:]
     positional = [object() for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     keywords = {p.name: object() for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     inner = MagicMock(spec=MemoryTaskStore)

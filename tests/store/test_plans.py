@@ -1,6 +1,7 @@
 """What looks for work does not look at every row: with many tasks each of these finds its few by its index."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,9 +10,9 @@ from django.db import connection
 from mcp_tasks.lifecycle import DONE, EXPIRED, PARKED, QUEUED, RUNNING
 from mcp_tasks.models import Task
 from mcp_tasks.protocol.tasks import COMPLETED, INPUT_REQUIRED, WORKING
-from mcp_tasks.store import DatabaseTaskStore
+from mcp_tasks.store import DatabaseTaskStore, RunningLimit
 
-from .statements import planned
+from .statements import WHOLE_TABLE, planned
 
 pytestmark = [
     pytest.mark.django_db,
@@ -23,7 +24,7 @@ ROWS, BATCH = 20_000, 2_000
 SHARE = 40
 
 EXPECTED = {
-    "claim": {"mcp_tasks_phase"},
+    "claim": {"mcp_tasks_claim"},
     "recover": {"mcp_tasks_due"},
     "redeliver": {"mcp_tasks_due"},
     "answer_overdue": {"mcp_tasks_due"},
@@ -40,6 +41,21 @@ def a_site_in_use() -> None:
     now = datetime.now(UTC)
     for start in range(0, ROWS, BATCH):
         Task.objects.bulk_create(_row(number, now) for number in range(start, start + BATCH))
+    _know_the_table()
+
+
+def a_long_queue() -> None:
+    """Many queued tasks of one tool, each third one urgent, in front of a few of another; some run, some have ended."""
+    now = datetime.now(UTC)
+    ended = [_row(number, now) for number in range(ROWS // 2)]
+    queued = [_row(0, now + timedelta(milliseconds=number)) for number in range(ROWS // 20)]
+    for number, task in enumerate(queued):
+        task.priority, task.tool = int(number % 3 == 0), "report" if number < len(queued) - 3 else "rare"
+    Task.objects.bulk_create([*ended, *queued], batch_size=BATCH)
+    _know_the_table()
+
+
+def _know_the_table() -> None:
     if connection.vendor == "postgresql":
         # Done by the server itself before long; SQLite has to do without.
         with connection.cursor() as cursor:
@@ -78,3 +94,27 @@ def test_what_looks_for_work_and_every_poll_find_their_rows_by_an_index() -> Non
             getattr(store, name)(*([finished] if name == "get_task_result" else []))
         found[name] = plans[0]
     assert found == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("asked", "index"),
+    [
+        ({}, "mcp_tasks_claim"),
+        ({"oldest_first": True}, "mcp_tasks_phase"),
+        ({"tools": ("rare",)}, "mcp_tasks_claim"),
+        ({"limits": {"report": RunningLimit(total=1)}}, "mcp_tasks_claim"),
+    ],
+    ids=["by priority", "oldest first", "one tool", "beside a full tool"],
+)
+def test_a_claim_reads_a_long_queue_in_its_order_and_sorts_nothing(asked: dict[str, Any], index: str) -> None:
+    a_long_queue()
+    with planned() as plans:
+        claim = DatabaseTaskStore().claim(**asked)
+    assert claim is not None
+    passes_over = "tools" in asked or "limits" in asked
+    assert claim.tool == ("rare" if passes_over else "report")
+    if passes_over and connection.vendor == "postgresql":
+        # It knows how few are left and may fetch and sort those.
+        assert WHOLE_TABLE not in plans[-1]
+    else:
+        assert plans[-1] == {index}

@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE=thorough tries many more and longer sequences.
 
 import os
 import time
+from collections import Counter
 from typing import Any
 
 import hypothesis.strategies as st
@@ -25,8 +26,11 @@ from hypothesis.stateful import (
 )
 
 from mcp_tasks.lifecycle import PARKED, QUEUED, RUNNING
+from mcp_tasks.models import Task
+from mcp_tasks.protocol.codec import dumps
 from mcp_tasks.protocol.errors import McpError
-from mcp_tasks.store.types import DEFAULT_TTL, AppliedResponses, Claim, Missing, Owner
+from mcp_tasks.store.types import DEFAULT_TTL, AppliedResponses, Claim, Missing, Owner, RunningLimit, owner_key
+from mcp_tasks.tools.steps import RecordedStep
 from tests.support.speed import hurry
 
 from . import invariants
@@ -74,6 +78,10 @@ ANSWERS = st.sampled_from([{"action": "decline"}, {"action": "accept", "content"
 PARAMS = st.sampled_from([None, None, {"message": "Sure?"}])
 ASKED_KEYS = st.sampled_from([["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "c", "d"], []])
 MOVES = st.sampled_from(["heartbeat", "release", "hand_over", "retry", "end_leg", "let_go"])
+NO_LIMIT = RunningLimit()
+LIMITS = st.sampled_from(
+    [NO_LIMIT] * 3 + [RunningLimit(total=1), RunningLimit(total=2), RunningLimit(per_owner=1), RunningLimit(2, 1)]
+)
 NTH = st.integers(0, 3)
 DEADLINES = st.sampled_from([None, None, 1, 5])
 TTLS = st.sampled_from([None, 1, 2 * MINUTE_MS, 10 * MINUTE_MS, 90 * MINUTE_MS])
@@ -86,6 +94,7 @@ READS = (
     "outstanding_input_requests",
     "input_responses",
     "resume_context",
+    "recorded_steps",
 )
 STEPS = ("recover", "redeliver", "answer_overdue", "expire", "purge")
 
@@ -137,17 +146,18 @@ class StoresSideBySide(RuleBasedStateMachine):
 
     # -- legs ------------------------------------------------------------------------------------------------
 
-    @rule(targets=(legs, writers))
-    def claim_the_next(self) -> Any:
-        return self._claimed(self.stores.call("claim", None, tools=("report",), holder="worker:1"))
+    @rule(targets=(legs, writers), limit=LIMITS, oldest_first=st.booleans())
+    def claim_the_next(self, limit: RunningLimit, oldest_first: bool) -> Any:
+        asked: Any = {"tools": ("report",), "limits": {"report": limit}, "oldest_first": oldest_first}
+        return self._claimed(self.stores.call("claim", None, **asked, holder="worker:1"), limit)
 
-    @rule(targets=(legs, writers), task=tasks)
-    def claim(self, task: Pair) -> Any:
-        return self._claimed(self.stores.call("claim", task, holder="worker:2"))
+    @rule(targets=(legs, writers), task=tasks, limit=LIMITS)
+    def claim(self, task: Pair, limit: RunningLimit) -> Any:
+        return self._claimed(self.stores.call("claim", task, limits={"report": limit}, holder="worker:2"), limit)
 
     @rule(targets=(legs, writers), live=st.booleans(), keys=ASKED_KEYS, deadline=DEADLINES)
     def claim_and_ask(self, live: bool, keys: list[str], deadline: int | None) -> Any:
-        claimed = self.claim_the_next()
+        claimed = self.claim_the_next(limit=NO_LIMIT, oldest_first=False)
         if isinstance(claimed, tuple):
             self.every_promise_holds()
             self.ask(by=claimed, live=live, keys=keys, params=None, deadline=deadline, message="Well?")
@@ -202,6 +212,20 @@ class StoresSideBySide(RuleBasedStateMachine):
         deadlines = {} if deadline is None else dict.fromkeys(keys[:1], deadline * 60)
         self._write("require_input", by, requests, message, live=live, deadlines=deadlines)
 
+    @rule(
+        leg=legs,
+        name=st.sampled_from(["a", "b", "a b"]),
+        arguments=st.sampled_from("xxy"),
+        result=st.sampled_from(RESULTS),
+    )
+    def step(self, leg: Fence, name: str, arguments: str, result: dict[str, Any]) -> None:
+        pair, number = leg
+        outcome = self.stores.call("record_step", pair, number, name, arguments, result)
+        self._check_fence("record_step", leg, outcome)
+        if not isinstance(outcome, type) and outcome:
+            assert name not in self.promises[pair.number].steps
+            self.promises[pair.number].steps[name] = RecordedStep(arguments, dumps(result))
+
     @rule(by=writers, ttl_ms=TTLS)
     def set_ttl(self, by: Fence, ttl_ms: int | None) -> None:
         time.sleep(0.002)  # beyond the shortest ttl, by each of the two clocks
@@ -244,6 +268,7 @@ class StoresSideBySide(RuleBasedStateMachine):
             "task_owner",
             "outstanding_input_requests",
             "input_responses",
+            "recorded_steps",
         ):
             self.stores.call(name, task)
         self.stores.call("resume_context", task)
@@ -319,14 +344,19 @@ class StoresSideBySide(RuleBasedStateMachine):
             worked = worked or row["phase"] in (QUEUED, RUNNING) or (row["phase"] == PARKED and row["due_at"])
         return worked
 
-    def _claimed(self, claim: Claim | None) -> Any:
+    def _claimed(self, claim: Claim | None, limit: RunningLimit = NO_LIMIT) -> Any:
         if claim is None:
             return multiple()
         pair = self.stores.pair_of(claim.ref)
+        owners = Counter(Task.objects.filter(phase=RUNNING).values_list("owner_key", flat=True))
+        assert limit.total is None or owners.total() <= limit.total, f"{owners} run under {limit}"
+        of_owner = owners[owner_key(pair.owner)]
+        assert limit.per_owner is None or of_owner <= limit.per_owner, f"{of_owner} of an owner run under {limit}"
         self.promises[pair.number].legs[claim.leg] += 1
         resume = self.stores.call("resume_context", pair, claim.leg)
         known = {key: item.answer for key, item in resume.answers.items()}
         assert known.items() >= self.promises[pair.number].answers.items()
+        assert self.stores.call("recorded_steps", pair) == self.promises[pair.number].steps
         return (pair, claim.leg)
 
     def _write(self, name: str, by: Fence, *arguments: Any, **options: Any) -> None:

@@ -8,9 +8,10 @@ from django.db import connection
 
 from mcp_tasks.protocol.errors import McpError
 from mcp_tasks.store import DatabaseTaskStore
-from mcp_tasks.store.types import Owner
+from mcp_tasks.store.sweep import sweep
+from mcp_tasks.store.types import Owner, RunningLimit
 
-from .statements import counted
+from .statements import IDLE_PASS, counted, hours_are_counted
 
 pytestmark = pytest.mark.django_db
 
@@ -18,8 +19,12 @@ ALICE, BOB = Owner(("issuer", "alice")), Owner(("issuer", "bob"))
 RESULT: dict[str, Any] = {"content": []}
 ASKED = {"a": {"method": "roots/list"}}
 ANSWER: dict[str, Any] = {"action": "decline"}
+#: For the tool of all tasks here, and for one that has none.
+TWO_OF_EACH = {"report": RunningLimit(total=2, per_owner=2)}
+OTHERS = {"other": RunningLimit(total=1)}
 #: SQLite has no locking read: there a write comes first, and the read after it.
 LOCK = 2 if connection.vendor == "sqlite" else 1
+SKIPS = int(connection.features.has_select_for_update_skip_locked)
 
 store = DatabaseTaskStore()
 
@@ -39,6 +44,12 @@ class Tasks:
         ref = self.running()
         assert store.require_input(ref, dict.fromkeys(keys, ASKED["a"]), leg=1)
         return ref
+
+    def waiting(self, running: int) -> Any:
+        """A queued task, while so many of its tool run that were claimed under the limit."""
+        for _ in range(running):
+            assert store.claim(self.queued().ref, limits=TWO_OF_EACH)
+        return self.queued().ref
 
     def finished(self) -> Any:
         ref = self.running()
@@ -74,16 +85,30 @@ COSTS: dict[str, tuple[int, Prepared]] = {
     "claim": (3, on(tasks.queued, lambda made: store.claim(made.ref))),
     "claim from the table": (3, on(tasks.queued, lambda _: store.claim())),
     "claim from an empty table": (1, on(lambda: None, lambda _: store.claim())),
+    "claim the oldest": (3, on(tasks.queued, lambda _: store.claim(oldest_first=True))),
+    # What others are limited to costs nothing.
+    "claim beside limited tools": (3, on(tasks.queued, lambda _: store.claim(limits=OTHERS))),
+    # What runs is counted; then the gate, the count under it, and the two of every claim.
+    "claim under a limit": (6, on(lambda: tasks.waiting(1), lambda _: store.claim(limits=TWO_OF_EACH))),
+    "claim one task under a limit": (5, on(lambda: tasks.waiting(1), lambda ref: store.claim(ref, limits=TWO_OF_EACH))),
+    # Nothing is written while there is no room; where rows can be passed over, only the first is looked at before.
+    "claim where the limit is reached": (
+        2 + SKIPS,
+        on(lambda: tasks.waiting(2), lambda _: store.claim(limits=TWO_OF_EACH)),
+    ),
     "heartbeat": (1, on(tasks.running, lambda ref: store.heartbeat(ref, 1))),
     "progress": (1, on(tasks.running, lambda ref: store.set_status(ref, "Reading", done=1, leg=1))),
     # The task, its open questions, its event.
     "complete": (3, on(tasks.running, lambda ref: store.complete_task(ref, RESULT, leg=1))),
     "complete by other code": (3, on(tasks.running, lambda ref: store.complete_task(ref, RESULT))),
     "fail": (3, on(tasks.running, lambda ref: store.fail_task(ref, McpError(-32000, "Broken"), leg=1))),
-    # A refused write is followed by a look at why.
-    "complete what is finished": (2, on(tasks.finished, lambda ref: store.complete_task(ref, RESULT, leg=1))),
+    # A refused write is followed by a look at why, and by a note for operators that work came too late.
+    "complete what is finished": (3, on(tasks.finished, lambda ref: store.complete_task(ref, RESULT, leg=1))),
     # Three as above, and what the caller is shown.
     "cancel": (4, on(tasks.running, lambda ref: store.cancel_task(ref))),
+    # The task under the fence of the leg, the step if it was recorded before, the step.
+    "record a step": (3, on(tasks.running, lambda ref: store.record_step(ref, 1, "charge", "arguments", RESULT))),
+    "read the steps": (1, on(tasks.running, lambda ref: store.recorded_steps(ref))),
     # Lock, questions asked before, one row for each new question, the task, its event.
     "ask": (LOCK + 4, on(tasks.running, lambda ref: store.require_input(ref, ASKED, leg=1))),
     "answer": (LOCK + 4, on(lambda: tasks.parked("a"), lambda ref: store.apply_input_responses(ref, {"a": ANSWER}))),
@@ -117,3 +142,13 @@ def test_the_janitor_asks_one_question_for_each_of_its_steps_when_nothing_is_due
         store.expire()
         store.purge()
     assert len(statements) == 5, "\n".join(statements)
+
+
+def test_a_whole_pass_of_the_janitor_is_that_many_statements_when_nothing_is_due() -> None:
+    tasks.queued()
+    tasks.finished()
+    hours_are_counted()
+    sweep(store)  # the first one makes the row of the janitor
+    with counted() as statements:
+        sweep(store)
+    assert len(statements) == IDLE_PASS, "\n".join(statements)

@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 30.0
+DEMO = "project.asgi:application"
 
 
 @dataclass(slots=True)
@@ -43,6 +44,11 @@ class Server:
             raise AssertionError(f"the server did not end by itself: {self.log.read_text()[-2000:]}") from None
 
 
+def _hears_the_keyboard() -> None:
+    """A job in the background of a shell ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def free_port() -> int:
     """A port that nothing listens on now."""
     with socket.socket() as probe:
@@ -60,9 +66,19 @@ def manage(environment: Mapping[str, str], *arguments: str) -> str:
 
 
 @contextmanager
-def serving(environment: Mapping[str, str], folder: Path, *, kind: str = "uvicorn") -> Iterator[Server]:
-    """A server for the length of a block: ``uvicorn`` (it has a lifespan), ``daphne``, or the ``demo`` command."""
-    server = start(environment, folder, kind=kind)
+def serving(
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    kind: str = "uvicorn",
+    application: str = DEMO,
+    options: Sequence[str] = (),
+) -> Iterator[Server]:
+    """
+    A server for the length of a block: ``uvicorn`` (it has a lifespan), ``daphne``, the ``demo`` command, or
+    ``runserver``, which knows no ASGI. It is given further options of its own.
+    """
+    server = start(environment, folder, kind=kind, application=application, options=options)
     try:
         yield server
     finally:
@@ -71,23 +87,32 @@ def serving(environment: Mapping[str, str], folder: Path, *, kind: str = "uvicor
             server.end()
 
 
-def start(environment: Mapping[str, str], folder: Path, *, kind: str = "uvicorn") -> Server:
+def start(
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    kind: str = "uvicorn",
+    application: str = DEMO,
+    options: Sequence[str] = (),
+) -> Server:
     """Start a server and wait until it answers; the caller ends it."""
     port = free_port()
     log = folder / f"server-{port}.log"
     commands = {
-        "uvicorn": ["-m", "uvicorn", "project.asgi:application", "--port", str(port), "--log-level", "warning"],
-        "daphne": ["-m", "daphne", "-p", str(port), "project.asgi:application"],
+        "uvicorn": ["-m", "uvicorn", application, "--port", str(port), "--log-level", "warning"],
+        "daphne": ["-m", "daphne", "-p", str(port), application],
         "demo": [str(ROOT / "manage.py"), "demo", "--port", str(port)],
+        "runserver": [str(ROOT / "manage.py"), "runserver", "--noreload", str(port)],
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *commands[kind]],
+            [sys.executable, *commands[kind], *options],
             cwd=ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=_hears_the_keyboard,
         )
     server = Server(process, port, log)
     deadline = time.monotonic() + START_SECONDS

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication
@@ -137,6 +138,17 @@ def test_a_token_needs_no_csrf_header_though_a_cookie_comes_along(wire: Wire, to
 def test_a_session_that_is_over_makes_nobody_known(wire: Wire) -> None:
     for session in ("gone-for-good", "", "a\x00bcdefghij", "x" * 5000):
         assert refused(asked(wire, Cookie=f"sessionid={session}; csrftoken={SECRET}", X_CSRFToken=SECRET))
+
+
+def test_a_session_outlives_the_rotation_of_the_secret_key(settings: Any) -> None:
+    """Django gives it a new key then, and by the endpoint nobody would send the cookie."""
+    settings.SECRET_KEY = "before-" + "x" * 50
+    session = session_of("alice")
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "after-" + "y" * 50, [settings.SECRET_KEY]
+    for _ in range(2):
+        answer = asked(Wire("endpoint"), Cookie=f"sessionid={session}; csrftoken={SECRET}", X_CSRFToken=SECRET)
+        assert answer.status == 200
+        assert Session.objects.filter(pk=session).exists()
 
 
 def test_the_tasks_of_a_login_and_of_a_token_of_one_user_are_the_same(wire: Wire, alice: McpClient) -> None:

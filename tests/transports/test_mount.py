@@ -1,6 +1,8 @@
 """The endpoint before Django's handler: which paths are its own, and what it does beside HTTP."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +11,12 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_tasks.asgi import mount
 from mcp_tasks.runners.base import get_runner
+from mcp_tasks.transports import stopping
 from tests.support.adapters import converse, scope_of
 
 from .requests import draft
 
-pytestmark = pytest.mark.usefixtures("open_to_all")
+pytestmark = pytest.mark.usefixtures("open_to_all", "own_signals")
 
 
 async def django_app(scope: Any, receive: Any, send: Any) -> None:
@@ -82,3 +85,21 @@ def test_a_server_with_a_lifespan_starts_the_runner_and_drains_it(monkeypatch: p
 
     asyncio.run(mounted({"type": "lifespan"}, receive, send))
     assert seen == ["started", "lifespan.startup.complete", "drained", "lifespan.shutdown.complete"]
+
+
+def test_a_server_with_a_lifespan_is_heard_before_its_first_stream() -> None:
+    """Of a signal that comes while the first stream is on its way nobody else would know."""
+    heard: list[int] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "lifespan.startup.complete":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    asyncio.run(mount(django_app)({"type": "lifespan"}, receive, send))
+    assert stopping.is_stopping()
+    assert heard == [signal.SIGTERM]

@@ -95,6 +95,23 @@ def test_a_page_on_the_list_is_served_exactly_as_it_is_written_there(
     assert status(wire, Origin="null") == 403
 
 
+def test_cookies_of_an_https_site_are_not_for_a_page_that_anybody_on_the_way_may_have_written(
+    wire: Wire, configure: Callable[..., None], settings: Any
+) -> None:
+    cookie = {"Cookie": "theme=dark"}
+    assert status(wire, secure=True, Origin="http://testserver", **cookie) == 403
+    assert status(wire, secure=True, Origin="https://testserver", **cookie) == 200
+    assert status(wire, secure=True, Origin="http://testserver") == 200
+    assert status(wire, secure=True, Origin="http://testserver", Authorization="Other x", **cookie) == 401
+    assert status(wire, Origin="https://testserver", **cookie) == 200
+    configure(ALLOWED_ORIGINS=["http://testserver"])
+    assert status(wire, secure=True, Origin="http://testserver", **cookie) == 200
+    configure(ALLOWED_ORIGINS=[])
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    proxied = {"X-Forwarded-Proto": "https", **cookie}
+    assert status(wire, Origin="http://testserver", **proxied) == 403
+
+
 def test_the_list_of_origins_does_not_widen_the_hosts(wire: Wire, configure: Callable[..., None]) -> None:
     configure(ALLOWED_ORIGINS=["https://app.example.com"])
     assert status(wire, Host="app.example.com", Origin="https://app.example.com") == 403

@@ -1,5 +1,6 @@
 """The three ways in are one server: the same status, headers and bytes for the same request."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,6 @@ def got() -> Draft:
     "make",
     [
         pytest.param(draft, id="a call"),
-        pytest.param(lambda: draft("server/discover", {}), id="discover"),
         pytest.param(lambda: draft("tools/list", {}), id="a list"),
         pytest.param(lambda: draft("tools/call", {"name": "nowhere"}), id="an unknown tool"),
         pytest.param(lambda: draft("nowhere", {}, request_id="\ud800"), id="an unknown method"),
@@ -74,3 +74,12 @@ def test_every_way_in_answers_alike(mcp_tools: Callable[..., Any], make: Callabl
         headers = {name: value for name, value in answer.headers.items() if name != "content-length"}
         answers.append((answer.status, headers, answer.body))
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_discover_differs_only_in_what_wsgi_cannot_do() -> None:
+    view_wsgi, view_asgi, endpoint = (draft("server/discover", {}).send(Wire(adapter)) for adapter in ADAPTERS)
+    assert (view_asgi.status, view_asgi.body) == (endpoint.status, endpoint.body)
+    told = json.loads(endpoint.body)
+    assert told["result"]["capabilities"]["tools"] == {"listChanged": True}
+    told["result"]["capabilities"]["tools"] = {}
+    assert (view_wsgi.status, json.loads(view_wsgi.body)) == (endpoint.status, told)

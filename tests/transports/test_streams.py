@@ -238,3 +238,21 @@ def test_a_result_that_has_no_json_form_is_still_an_answer(wire: Wire, mcp_tools
         (message,) = call(wire, "unspeakable", what=what).messages()
         assert message["id"] == "r-1"
         assert message["result"]["isError"] if "result" in message else message["error"]["code"] == -32603
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ascii", "\x85\u2028\u2029", "\u2028" * 3, "é\x85\\u0085", "💡\u2029\ud800\x00", "\u2028\\u2028\n\r"]
+)
+def test_what_some_take_for_the_end_of_a_line_is_escaped_and_nothing_else(text: str) -> None:
+    expected = text.translate({0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"})
+    assert streams._line(text) == expected
+
+
+def test_a_long_message_does_not_hold_up_the_loop() -> None:
+    text = "é" * 4_000_000
+    took = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        assert len(streams._line(text)) == len(text)
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.1

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db import connection, connections
 from django.utils import timezone, translation
 
-from mcp_tasks import DeferredTask, InputRequired, McpError, TaskContext, ToolError
+from mcp_tasks import DeferredTask, InputRequired, McpError, NobodyAnswered, TaskContext, ToolError
 from mcp_tasks.execution.calling import (
     Asked,
     Became,
@@ -32,7 +32,7 @@ from mcp_tasks.execution.calling import (
 from mcp_tasks.protocol.errors import INTERNAL_ERROR
 from mcp_tasks.tools.cancellation import CANCELLED, TaskCancelled
 from mcp_tasks.tools.context import RecordedAnswer
-from mcp_tasks.tools.registry import build
+from mcp_tasks.tools.definition import build
 from mcp_tasks.tools.results import NEUTRAL_ERROR, BecomeTask, Suspend, error_result
 
 Make = Callable[..., TaskContext]
@@ -368,6 +368,31 @@ def test_questions_of_groups_in_groups_are_merged(ending_of: Callable[..., Endin
         raise BaseExceptionGroup("outer", [suspend("a"), inner])
 
     assert ending_of(handler) == Asked({"a": ROOTS, "b": ROOTS, "c": ROOTS})
+
+
+def test_questions_of_a_group_keep_their_deadlines(ending_of: Callable[..., Ending]) -> None:
+    async def handler(ctx: TaskContext) -> None:
+        async def asks(key: str, seconds: float | None) -> None:
+            ctx.roots(key, deadline_seconds=seconds)
+
+        async with asyncio.TaskGroup() as tasks:
+            for key, seconds in (("a", 1), ("b", None), ("c", 2.5)):
+                tasks.create_task(asks(key, seconds))
+
+    assert ending_of(handler) == Asked({"a": ROOTS, "b": ROOTS, "c": ROOTS}, {"a": 1, "c": 2.5})
+
+
+def test_a_returned_question_may_have_a_deadline(ending_of: Callable[..., Ending]) -> None:
+    assert ending_of(lambda: InputRequired({"k": ROOTS}, deadline_seconds=9)) == Asked({"k": ROOTS}, {"k": 9})
+    ending = ending_of(lambda: InputRequired({"k": ROOTS}, deadline_seconds=-9))
+    assert isinstance(ending, Failed)
+    assert ending.error.code == INTERNAL_ERROR
+
+
+def test_nobody_having_answered_is_a_result_that_a_model_can_read(ending_of: Callable[..., Ending]) -> None:
+    assert ending_of(raising(NobodyAnswered(["a", "b"]), "sync")) == Finished(
+        error_result("Nobody answered in time: a, b"), raised=True
+    )
 
 
 def group_of(*errors: BaseException) -> Function:

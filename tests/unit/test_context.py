@@ -9,7 +9,7 @@ import mcp_types
 import pytest
 from django.utils.translation import gettext_lazy
 
-from mcp_tasks import InputRequired, McpError, TaskContext
+from mcp_tasks import InputRequired, McpError, NobodyAnswered, TaskContext, ToolError
 from mcp_tasks.protocol.codec import digest
 from mcp_tasks.protocol.inputs import InvalidInputRequest, check_requests
 from mcp_tasks.tools.cancellation import CANCELLED
@@ -111,6 +111,69 @@ def test_a_malformed_question_is_a_mistake_of_the_tool(
 ) -> None:
     with pytest.raises(InvalidInputRequest):
         ask(make_context())
+
+
+# -- deadlines ------------------------------------------------------------------------------------------------------
+
+MESSAGES: list[Any] = []
+#: Each way to ask, with the key of its question, given a deadline.
+WAYS: dict[str, Callable[..., object]] = {
+    "form": lambda ctx, **deadline: ctx.elicit("form", "Deploy?", SCHEMA, **deadline),
+    "model": lambda ctx, **deadline: ctx.sample("model", MESSAGES, max_tokens=5, **deadline),
+    "roots": lambda ctx, **deadline: ctx.roots("roots", **deadline),
+    "asked": lambda ctx, **deadline: ctx.ask({"asked": QUESTION}, **deadline),
+}
+NOBODY = {"action": "cancel"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_question_may_have_a_deadline(make_context: Make, way: str) -> None:
+    for deadline, expected in (({}, {}), ({"deadline_seconds": None}, {}), ({"deadline_seconds": 0.5}, {way: 0.5})):
+        with pytest.raises(Suspend) as caught:
+            WAYS[way](make_context(), **deadline)
+        assert (list(caught.value.requests), caught.value.deadlines) == ([way], expected)
+
+
+def test_a_deadline_is_for_each_question_that_is_still_open(make_context: Make) -> None:
+    ctx = make_context(recorded={"a": recorded(YES)})
+    with pytest.raises(Suspend) as caught:
+        ctx.ask({"a": QUESTION, "b": QUESTION, "c": ROOTS}, deadline_seconds=60)
+    assert caught.value.deadlines == {"b": 60, "c": 60}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), 1e12, "60", True, [1]])
+def test_a_wrong_deadline_is_a_mistake_of_the_tool_also_where_the_answer_is_known(
+    make_context: Make, way: str, wrong: Any
+) -> None:
+    for known in ({}, {"form": recorded(YES), "asked": recorded(YES)}):
+        with pytest.raises(InvalidInputRequest, match="deadline_seconds"):
+            WAYS[way](make_context(recorded=known), deadline_seconds=wrong)
+
+
+def test_to_a_form_that_nobody_answered_the_answer_is_cancel(make_context: Make) -> None:
+    ctx = make_context(recorded={"form": recorded(NOBODY)}, ref=REF)
+    assert ctx.elicit("form", "Deploy?", SCHEMA, deadline_seconds=1) == NOBODY
+
+
+@pytest.mark.parametrize("way", ["model", "roots"])
+def test_what_has_no_answer_cancel_raises_where_nobody_answered(make_context: Make, way: str) -> None:
+    with pytest.raises(Suspend) as caught:
+        WAYS[way](make_context())
+    ctx = make_context(recorded={way: recorded(NOBODY, caught.value.requests[way])}, ref=REF)
+    with pytest.raises(NobodyAnswered, match=way) as told:
+        WAYS[way](ctx, deadline_seconds=1)
+    assert told.value.keys == (way,)
+    assert isinstance(told.value, ToolError)
+
+
+def test_of_several_questions_those_without_answer_are_named_and_the_other_answers_stay(make_context: Make) -> None:
+    known = {"a": recorded(NOBODY), "b": recorded(NOBODY, ROOTS), "c": recorded({"roots": []}, ROOTS)}
+    ctx = make_context(recorded=known, ref=REF)
+    with pytest.raises(NobodyAnswered) as told:
+        ctx.ask({"a": QUESTION, "b": ROOTS, "c": ROOTS})
+    assert told.value.keys == ("b",)
+    assert ctx.answers == {"a": NOBODY, "b": NOBODY, "c": {"roots": []}}
 
 
 # -- answers that were recorded -------------------------------------------------------------------------------------

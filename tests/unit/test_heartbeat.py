@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection, connections
 
 from mcp_tasks.execution import heartbeat as heartbeat_module
 from mcp_tasks.execution import running
@@ -72,7 +72,7 @@ def intervals(settings: Any) -> None:
 def beating(monkeypatch: pytest.MonkeyPatch) -> Heartbeat:
     """A heartbeat without a thread: a test serves its legs by hand."""
     own = Heartbeat()
-    monkeypatch.setattr(own, "_pid", heartbeat_module.os.getpid())
+    monkeypatch.setattr(own, "_has_thread", True)
     monkeypatch.setattr(running, "_legs", {})
     return own
 
@@ -252,6 +252,35 @@ def test_a_renewal_that_was_not_applied_moves_no_fence(
     assert leg.token._fence_at == before
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_broke_is_not_used_again(
+    beating: Heartbeat, store: FakeStore, leg: RunningLeg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beating.watch(store, leg)
+    connection.ensure_connection()
+    connection.errors_occurred = True
+    monkeypatch.setattr(connection, "is_usable", lambda: False)
+    store.answer = OperationalError("the database is away")
+    leg.beat_at = 0.0
+    beating._serve(leg)
+    assert connection.connection is None
+
+
+def test_a_process_that_is_ending_complains_of_nothing(
+    beating: Heartbeat,
+    store: FakeStore,
+    leg: RunningLeg,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    beating.watch(store, leg)
+    monkeypatch.setattr(heartbeat_module, "process_is_ending", lambda: True)
+    store.answer = RuntimeError("cannot schedule new futures after interpreter shutdown")
+    leg.beat_at = 0.0
+    beating._serve(leg)
+    assert caplog.records == []
+
+
 # -- progress -------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +404,14 @@ def test_a_question_is_asked_also_where_its_progress_cannot_be_written(
     assert [record.event for record in caplog.records] == ["heartbeat_failed"]
 
 
+def test_progress_that_another_thread_has_written_is_not_written_again(
+    beating: Heartbeat, store: FakeStore, leg: RunningLeg
+) -> None:
+    beating.watch(store, leg)
+    beating._write(store, leg, time.monotonic())
+    assert store.written == []
+
+
 def test_progress_is_written_once_where_two_threads_write_it(
     beating: Heartbeat, store: FakeStore, leg: RunningLeg
 ) -> None:
@@ -455,6 +492,51 @@ def test_one_thread_renews_every_leg(alive: Callable[..., RunningLeg], store: Fa
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "mcp-tasks-heartbeat")
 
 
+def test_a_new_leg_wakes_a_thread_that_sleeps_long(
+    alive: Callable[..., RunningLeg], store: FakeStore, settings: Any
+) -> None:
+    first = alive()
+    due_now(first)
+    wait_for(lambda: store.beats)
+    settings.MCP_TASKS = {**settings.MCP_TASKS, "LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 1}
+    second = alive()
+    started = time.monotonic()
+    wait_for(lambda: (second.ref, second.leg) in store.beats)
+    assert 0.5 < time.monotonic() - started < 8
+
+
+def test_it_sleeps_while_nothing_is_due(
+    alive: Callable[..., RunningLeg], store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due_now(alive())
+    wait_for(lambda: store.beats)
+    looks: list[int] = []
+    all_legs = running.all_legs
+    monkeypatch.setattr(running, "all_legs", lambda: looks.append(1) or all_legs())
+    time.sleep(0.1)
+    assert len(looks) < 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_holds_no_connection_while_nothing_runs(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+
+    def use(ref: UUID, leg: int) -> Outcome:
+        connections["default"].ensure_connection()
+        held.append(connections["default"])
+        return Outcome(True)
+
+    monkeypatch.setattr(store, "heartbeat", use)
+    leg = RunningLeg(uuid4(), 1, CancellationToken())
+    heartbeat.watch(store, leg)
+    due_now(leg)
+    wait_for(lambda: held)
+    time.sleep(0.02)
+    assert held[0].connection is not None
+    heartbeat.forget(leg)
+    wait_for(lambda: held[0].connection is None)
+
+
 def test_each_leg_is_renewed_where_it_was_claimed(alive: Callable[..., RunningLeg], store: FakeStore) -> None:
     other = FakeStore()
     first, second = alive(), alive(other)
@@ -525,7 +607,8 @@ def works():
 assert works()
 child = os.fork()
 if child == 0:
-    os._exit(0 if works() else 1)
+    from mcp_tasks.execution import running
+    os._exit(0 if running.all_legs() == [] and works() else 1)  # its parent's are not its own
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print("fine")
 """

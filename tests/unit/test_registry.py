@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy
 
 from mcp_tasks import TaskContext
 from mcp_tasks.protocol.codec import dumps, loads
-from mcp_tasks.tools.registry import Registry, build, discover, registry, tool
+from mcp_tasks.tools.definition import build
+from mcp_tasks.tools.registry import Registry, discover, registry, tool
 
 Function = Callable[..., Any]
 
@@ -98,6 +99,50 @@ def test_a_definition_without_options_is_the_function() -> None:
     assert set(made.definition()) == {"name", "description", "inputSchema"}
     assert (made.task, made.inline_first, made.strict_answers, made.permission) == ("optional", False, True, None)
     assert made.where == f"{__name__}.example"
+
+
+def test_the_legs_of_a_tool_run_once_at_any_width_unless_it_says_otherwise() -> None:
+    made = build(example)
+    assert made.problems == []
+    assert (made.max_attempts, made.legs.transient, made.legs.priority) == (1, (), 0)
+    assert (made.legs.timeout_seconds, made.legs.max_running, made.legs.max_running_per_owner) == (None, None, None)
+
+
+@pytest.mark.parametrize("hint", ["readOnlyHint", "idempotentHint"])
+def test_a_tool_that_a_repeat_does_no_harm_is_tried_three_times_unless_it_says_otherwise(hint: str) -> None:
+    assert build(example, annotations={hint: True}).max_attempts == 3
+    assert build(example, annotations={hint: True}, max_attempts=1).max_attempts == 1
+    assert build(example, annotations={hint: False}, max_attempts=7).max_attempts == 7
+
+
+def test_transient_errors_are_one_class_or_several() -> None:
+    assert build(example, max_attempts=2, retry_on=OSError).legs.transient == (OSError,)
+    made = build(example, annotations={"readOnlyHint": True}, retry_on=(OSError, ValueError))
+    assert (made.problems, made.legs.transient) == ([], (OSError, ValueError))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_attempts": 0}, "max_attempts must be a whole number from 1 to 100"),
+        ({"max_attempts": 101}, "max_attempts must be a whole number from 1 to 100"),
+        ({"max_attempts": "3"}, "max_attempts must be a whole number from 1 to 100"),
+        ({"max_attempts": True}, "max_attempts must be a whole number from 1 to 100"),
+        ({"retry_on": OSError}, "retry_on needs max_attempts of at least 2: the first try counts"),
+        ({"max_attempts": 1, "retry_on": OSError}, "retry_on needs max_attempts of at least 2: the first try counts"),
+        ({"max_attempts": 2, "retry_on": "OSError"}, "retry_on must be exception classes"),
+        ({"max_attempts": 2, "retry_on": (OSError, KeyboardInterrupt)}, "retry_on must be exception classes"),
+        ({"timeout_seconds": 0}, "timeout_seconds must be a positive number of seconds"),
+        ({"timeout_seconds": float("inf")}, "timeout_seconds must be a positive number of seconds"),
+        ({"timeout_seconds": "10"}, "timeout_seconds must be a positive number of seconds"),
+        ({"max_running": 0}, "max_running must be a positive whole number"),
+        ({"max_running_per_owner": 1.5}, "max_running_per_owner must be a positive whole number"),
+        ({"priority": 1001}, "priority must be a whole number from -1000 to 1000"),
+        ({"priority": None}, "priority must be a whole number from -1000 to 1000"),
+    ],
+)
+def test_a_wrong_rule_for_legs_is_named(options: dict[str, Any], problem: str) -> None:
+    assert build(example, **options).problems == [problem]
 
 
 def test_nothing_in_a_definition_is_null() -> None:

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -266,3 +267,10 @@ def test_stores_raise_one_family_of_errors() -> None:
         "Unsupported",
     ):
         assert issubclass(getattr(store, name), store.TaskStoreError)
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process")
+@pytest.mark.xdist_group("together")
+def test_the_tests_of_a_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    """They share servers and databases. By this suffix xdist tells groups apart."""
+    assert request.node.nodeid.endswith("@together")

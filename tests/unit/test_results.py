@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mcp_tasks import DeferredTask
 from mcp_tasks.protocol.capabilities import RELATED_TASK_KEY
 from mcp_tasks.protocol.codec import JsonError, dumps, loads
-from mcp_tasks.tools.registry import Tool, build
+from mcp_tasks.tools.definition import Tool, build
 from mcp_tasks.tools.results import InvalidDeferredTask, OutputMismatch, error_result, to_result
 
 

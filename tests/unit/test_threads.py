@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, connections
 
 from mcp_tasks import compat
-from mcp_tasks.execution import threads
+from mcp_tasks import connections as look_after
 from mcp_tasks.execution.threads import Busy, DaemonPool, process_is_ending
 
 LONG = 20.0
@@ -54,8 +54,8 @@ def pool() -> Iterator[Callable[..., DaemonPool]]:
     """Makes pools that are ended after the test."""
     made: list[DaemonPool] = []
 
-    def make(size: int = 2, backlog: int = 0, *, persistent: bool = False) -> DaemonPool:
-        made.append(DaemonPool("test", size, backlog=backlog, persistent=persistent))
+    def make(size: int = 2, backlog: int = 0, *, persistent: bool = False, **options: Any) -> DaemonPool:
+        made.append(DaemonPool("test", size, backlog=backlog, persistent=persistent, **options))
         return made[-1]
 
     yield make
@@ -204,16 +204,17 @@ def test_no_exception_ends_a_thread(pool: Callable[..., DaemonPool], caplog: pyt
 
 
 def test_a_connection_that_cannot_be_closed_ends_no_thread(
-    pool: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch
+    pool: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
         raise RuntimeError("the connection cannot be closed")
 
     own = pool(1, backlog=10)
     thread = do(own, threading.get_ident)
-    monkeypatch.setattr(threads, "close_old_connections", broken)
+    monkeypatch.setattr("mcp_tasks.execution.threads.close_old_connections", broken)
     assert do(own, threading.get_ident) == thread
     assert do(own, threading.get_ident) == thread
+    assert "the connection cannot be closed" in caplog.text
 
 
 def test_a_thread_that_cannot_be_started_does_not_count(
@@ -321,6 +322,12 @@ def is_open() -> bool:
     return connection.connection is not None
 
 
+def hold() -> Any:
+    """The connection of this thread, for others to look at."""
+    connection.ensure_connection()
+    return connections["default"]
+
+
 def use() -> int:
     connection.ensure_connection()
     return id(connection.connection)
@@ -338,9 +345,21 @@ def test_a_connection_lives_from_job_to_job_only_where_that_is_wanted(pool: Call
     passing, persistent = pool(1), pool(1, persistent=True)
     assert do(passing, use)
     assert do(passing, is_open) is False
+    held = do(passing, hold)
+    wait_for(lambda: held.connection is None)  # also where no other job follows
     first = do(persistent, use)
     assert do(persistent, is_open) is True
     assert do(persistent, use) == first
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_that_rests_keeps_its_connection_only_so_long(pool: Callable[..., DaemonPool]) -> None:
+    own = pool(1, persistent=True, rest_seconds=0.3)
+    first = do(own, use)
+    assert do(own, use) == first
+    held = do(own, hold)
+    wait_for(lambda: held.connection is None)
+    assert do(own, use)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -356,7 +375,7 @@ def test_a_persistent_connection_is_looked_at_after_a_rest(
 
     do(own, spoil)
     assert do(own, is_open) is True  # it has not rested: nobody asks the database before each job
-    monkeypatch.setattr(threads, "_IDLE_CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(look_after, "_IDLE_CHECK_SECONDS", -1.0)
     assert do(own, is_open) is usable
 
 
@@ -386,16 +405,10 @@ def test_a_connection_of_a_pool_goes_back_to_it_after_each_job(
 @pytest.mark.django_db(transaction=True)
 def test_a_thread_that_ends_closes_its_connection(pool: Callable[..., DaemonPool]) -> None:
     own = pool(1, persistent=True)
-    held = []
-
-    def hold() -> None:
-        connection.ensure_connection()
-        held.append(connections["default"])
-
-    do(own, hold)
-    assert held[0].connection is not None
+    held = do(own, hold)
+    assert held.connection is not None
     own.end(LONG)
-    assert held[0].connection is None
+    assert held.connection is None
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
@@ -418,13 +431,18 @@ assert ran(pool) and ran(ended)
 full.submit(gate.wait)
 locked = DaemonPool("locked", 1, backlog=0, persistent=True)
 assert ran(locked)
-locked._crew.ready.acquire()
+holding = threading.Event()
+def hold():
+    with locked._crew.ready:
+        holding.set()
+        gate.wait()
+threading.Thread(target=hold, daemon=True).start()
+assert holding.wait(20)
 child = os.fork()
 if child == 0:
     ended.end(5)
     locked.end(5)
     os._exit(0 if ran(pool) and ran(ended) and ran(full) and ran(locked) else 1)
-locked._crew.ready.release()
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 gate.set()
 assert ran(pool) and ran(locked)

@@ -5,27 +5,39 @@ Both adapters walk it through ``receive``. Everything here works on a Django req
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 from django.conf import settings as django_settings
-from django.core.exceptions import DisallowedHost, ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
 from ... import conf
 from ...access.authentication import Refusal, authenticate, class_problem
+from ...access.credentials import Credential
 from ...access.owners import function_problem
+from ...access.throttles import class_problem as throttle_problem
+from ...access.throttles import gate
+from ...notifications.layers import layer_problem
+from ...notifications.places import places
+from ...notifications.publisher import notifier_problem
 from ...protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, McpError
 from ...protocol.jsonrpc import error_text
+from ...rpc.caller import Caller
 from ...rpc.dispatch import serve
-from ...rpc.requests import Response
+from ...rpc.requests import Listen, Reply, Response, failure
 from ...runners.base import get_runner
 from ...store import get_store
+from ...store.types import owner_key
 from ...tools.registry import registry
+from ..origin import origin_problem
 from .negotiation import JSON, Accepted, accepted, is_json
 
 logger = logging.getLogger("mcp_tasks.rpc")
+
+T = TypeVar("T")
 
 #: On every answer. Task states must never be served from a cache.
 COMMON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -33,14 +45,17 @@ COMMON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosnif
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An answer of the HTTP layer: status, a JSON-RPC error without id, further headers."""
+    """An answer of the HTTP layer: status, a JSON-RPC error (without id, unless ``text`` has it), further headers."""
 
     status: int
     message: str
     headers: dict[str, str] = field(default_factory=dict)
+    text: str | None = None
 
     @property
     def body(self) -> str:
+        if self.text is not None:
+            return self.text
         code = INTERNAL_ERROR if self.status >= 500 else INVALID_REQUEST
         return error_text(None, McpError(code, self.message))
 
@@ -51,6 +66,8 @@ class Received:
 
     response: Response
     accepted: Accepted
+    #: Of a stream that stays open, to be looked at again.
+    credential: Credential | None = None
 
 
 TOO_BUSY = Refused(503, "Too many calls are running; try again in a moment", {"Retry-After": "1"})
@@ -63,6 +80,8 @@ def require_servable() -> None:
     get_store()
     get_runner()
     wrong = [conf.lease_problem(), function_problem(), *map(class_problem, settings.AUTHENTICATION_CLASSES)]
+    wrong += [layer_problem(), *map(notifier_problem, settings.NOTIFIERS)]
+    wrong += map(throttle_problem, settings.THROTTLE_CLASSES)
     if any(wrong):
         raise ImproperlyConfigured(" ".join(filter(None, wrong)))
 
@@ -81,20 +100,15 @@ def receive(request: HttpRequest, body: bytes | None, headers: Mapping[str, str]
 
     ``body`` is None when it was larger than allowed; ``headers`` have lower-case names.
     """
-    refused = _check_origin(request)
-    if refused is not None:
-        return refused
+    problem = origin_problem(request)
+    if problem is not None:
+        return Refused(403, problem)
     if request.method != "POST":
         return Refused(405, "Send messages with POST", {"Allow": "POST"})
     get_runner().ensure_started()
-    try:
-        caller = authenticate(request)
-    except Refusal as refusal:
-        challenge = {} if refusal.challenge is None else {"WWW-Authenticate": refusal.challenge}
-        return Refused(refusal.status, refusal.reason, challenge)
-    except Exception:
-        logger.exception("a caller could not be authenticated", extra={"event": "internal_error"})
-        return Refused(500, "Internal error")
+    caller = _asked(lambda: authenticate(request))
+    if isinstance(caller, Refused):
+        return caller
     if body is None:
         return Refused(413, f"The body is larger than {body_limit()} bytes")
     if not is_json(headers.get("content-type")):
@@ -102,32 +116,44 @@ def receive(request: HttpRequest, body: bytes | None, headers: Mapping[str, str]
     readable = accepted(headers.get("accept"))
     if not readable.json and not readable.stream:
         return Refused(406, "Accept must allow application/json or text/event-stream")
-    return Received(serve(body, caller, headers), readable)
+    # Only these servers have an event loop, on which a stream costs no thread.
+    pushes = isinstance(request, ASGIRequest)
+    counting = gate(lambda: request, caller)
+    response = serve(body, caller, headers, pushes=pushes, admit=counting)
+    if counting is not None and counting.refused is not None:
+        assert isinstance(response, Reply)
+        wait = {"Retry-After": str(counting.refused.retry_after)}
+        return Refused(429, counting.refused.message, wait, response.body)
+    if isinstance(response, Listen):
+        return _listening(request, caller, response, readable)
+    return Received(response, readable)
 
 
-def _check_origin(request: HttpRequest) -> Refused | None:
-    """
-    Host against ``ALLOWED_HOSTS``, then Origin against that host or the allowlist (streamable-http, "Security").
-
-    Equal Host and Origin alone protect nothing: under DNS rebinding both are the attacker's.
-    """
+def _asked(who: Callable[[], T]) -> T | Refused:
+    """What authentication says, its refusals and failures as answers."""
     try:
-        host = request.get_host()
-    except DisallowedHost:
-        return Refused(403, "This host is not served here; see ALLOWED_HOSTS")
-    origin = request.headers.get("Origin")
-    if origin is None:
-        return None
-    if origin in conf.get_settings().ALLOWED_ORIGINS or _same_origin(origin, request.scheme or "http", host):
-        return None
-    return Refused(403, "This origin is not allowed")
+        return who()
+    except Refusal as refusal:
+        challenge = {} if refusal.challenge is None else {"WWW-Authenticate": refusal.challenge}
+        return Refused(refusal.status, refusal.reason, challenge)
+    except Exception:
+        logger.exception("a caller could not be authenticated", extra={"event": "internal_error"})
+        return Refused(500, "Internal error")
 
 
-def _same_origin(origin: str, scheme: str, host: str) -> bool:
+def _listening(request: HttpRequest, caller: Caller, response: Listen, readable: Accepted) -> Received | Refused:
+    """The rest of the ladder for a stream: it must be readable, and there must be a place for it."""
+    if not readable.stream:
+        return Refused(406, "Accept must allow text/event-stream to listen")
     try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    default = {"http": ":80", "https": ":443"}
-    mine = host.lower().removesuffix(default.get(scheme, ""))
-    return parts.scheme in default and parts.netloc.lower().removesuffix(default[parts.scheme]) == mine
+        response.subscription.hold(places.take(owner_key(caller.owner)))
+    except McpError as too_many:
+        return Received(failure(response.subscription.id, too_many), readable)
+    assert isinstance(request, ASGIRequest)
+    credential = Credential(request, caller)
+    if request.resolver_match is not None:  # it came through Django's handler
+        refused = _asked(lambda: credential.require_repeatable(request))
+        if refused is not None:
+            response.subscription.close()
+            return refused
+    return Received(response, readable, credential)

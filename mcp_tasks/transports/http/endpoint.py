@@ -7,34 +7,35 @@ connections, and handlers of tools on others. What middleware would have given i
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 
-from ...execution.threads import Busy, DaemonPool
-from ...rpc.requests import Reply, Work
+from ...access.credentials import Credential
+from ...execution.threads import Busy
+from ...notifications.subscription import Subscription
+from ...rpc.requests import Listen, Reply, Work
+from .. import stopping
+from ..lanes import lanes, on_thread
+from ..listening import KEEP_ALIVE_SECONDS, Revoked, last_message, listen
+from ..stopping import hear_signals
 from .checks import COMMON_HEADERS, TOO_BUSY, Refused, body_limit, receive
 from .negotiation import EVENT_STREAM, JSON, Accepted
 from .streams import (
     KEEP_ALIVE,
-    KEEP_ALIVE_SECONDS,
     STREAM_HEADERS,
     Feed,
     abandon,
     event,
+    events,
     sent_as_event,
 )
-
-T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-#: Threads that serve requests, and how many requests may wait for one of them.
-LANES, LANE_BACKLOG = 4, 512
-lanes = DaemonPool("mcp-tasks-lane", LANES, backlog=LANE_BACKLOG, persistent=True)
 
 
 class Disconnected(Exception):
@@ -63,6 +64,10 @@ async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
             received = TOO_BUSY
         if isinstance(received, Refused):
             await out.refuse(received)
+        elif isinstance(received.response, Listen):
+            assert received.credential is not None
+            del request, headers, body  # an open stream holds nothing that it does not need
+            await _listen(received.response.subscription, received.credential, out, gone)
         elif isinstance(received.response, Work):
             await _work(received.response, received.accepted, out, gone)
         elif gone.done() and received.response.created is not None:
@@ -73,34 +78,6 @@ async def endpoint(scope: Scope, receive_message: Receive, send: Send) -> None:
         return
     finally:
         gone.cancel()
-
-
-async def on_thread(pool: DaemonPool, work: Callable[[], T]) -> T:
-    """Run on a thread of a pool; raises Busy, and what the work raises."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def job() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            pass  # the loop has ended, and with it the request
-
-    pool.submit(job)
-    return await future
 
 
 async def _read(scope: Scope, receive_message: Receive) -> bytes | None:
@@ -147,7 +124,7 @@ async def _work(work: Work, accepted: Accepted, out: "Response", gone: "asyncio.
     item: str | Reply | None = None
     try:
         while not isinstance(item, Reply):
-            item = await _next(feed, gone)
+            item = await feed.get_unless(gone, KEEP_ALIVE_SECONDS)
             if gone.done() and not isinstance(item, Reply):
                 return
             if streams and not isinstance(item, Reply):
@@ -161,14 +138,29 @@ async def _work(work: Work, accepted: Accepted, out: "Response", gone: "asyncio.
     await out.reply(item, accepted)
 
 
-async def _next(feed: Feed, gone: "asyncio.Future[None]") -> str | Reply | None:
-    waiting = asyncio.ensure_future(feed.get_async(KEEP_ALIVE_SECONDS))
-    both: set[asyncio.Future[Any]] = {waiting, gone}
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
-        waiting.cancel()
-        await asyncio.wait({waiting})
-    return None if waiting.cancelled() else waiting.result()
+async def _listen(
+    subscription: Subscription, credential: Credential, out: "Response", gone: "asyncio.Future[None]"
+) -> None:
+    """Send what a subscription has to say until the client leaves or the server ends it."""
+    hear_signals()
+    gone.add_done_callback(lambda _: subscription.end())
+    try:
+        async with aclosing(listen(subscription, credential)) as messages:
+            async for frames in messages:
+                if gone.done():
+                    return
+                await out.stream(events(frames, subscription.id_text) if frames else KEEP_ALIVE)
+    except Revoked:
+        pass
+    except asyncio.CancelledError:
+        if stopping.is_stopping() and not gone.done():  # daphne cancels what it serves, in the same moment
+            await out.stream(event(last_message(subscription)), more=False)
+            await asyncio.sleep(stopping.FLUSH_SECONDS)
+        raise
+    if not gone.done():
+        await out.stream(event(last_message(subscription)), more=False)
+        if stopping.is_stopping():
+            await asyncio.sleep(stopping.FLUSH_SECONDS)
 
 
 class Response:
@@ -190,34 +182,33 @@ class Response:
         if self._streaming:
             await self._body(event(reply.body or ""), more=False)
         elif reply.body is None:
-            await self._whole(reply.status, "", {})
+            await self._whole(reply.status, b"", {})
         elif sent_as_event(reply, accepted):
             await self._whole(reply.status, event(reply.body), {"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
         else:
-            await self._whole(reply.status, reply.body, {"Content-Type": JSON})
+            await self._whole(reply.status, reply.body.encode(), {"Content-Type": JSON})
 
     async def refuse(self, refused: Refused) -> None:
         """An answer of the HTTP layer."""
-        await self._whole(refused.status, refused.body, {"Content-Type": JSON, **refused.headers})
+        await self._whole(refused.status, refused.body.encode(), {"Content-Type": JSON, **refused.headers})
 
-    async def stream(self, text: str) -> None:
+    async def stream(self, body: bytes, *, more: bool = True) -> None:
         """A part of a stream, opened by the first: from then on the status is 200."""
         if not self._streaming:
             self._streaming = True
             await self._start(200, {"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
-        await self._body(text, more=True)
+        await self._body(body, more=more)
 
-    async def _whole(self, status: int, text: str, headers: dict[str, str]) -> None:
-        body = text.encode()
+    async def _whole(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         await self._start(status, {**headers, "Content-Length": str(len(body))})
-        await self._emit({"type": "http.response.body", "body": body, "more_body": False})
+        await self._body(body, more=False)
 
     async def _start(self, status: int, headers: dict[str, str]) -> None:
         pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in {**COMMON_HEADERS, **headers}.items()]
         await self._emit({"type": "http.response.start", "status": status, "headers": pairs})
 
-    async def _body(self, text: str, *, more: bool) -> None:
-        await self._emit({"type": "http.response.body", "body": text.encode(), "more_body": more})
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        await self._emit({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _emit(self, message: dict[str, Any]) -> None:
         try:

@@ -9,21 +9,34 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, cast
 from uuid import UUID
 
 from django.db import connections
 
+from ... import compat
+from ...access.credentials import Credential
 from ...execution.threads import DaemonPool
+from ...notifications.subscription import Subscription
+from ...protocol.subscriptions import Frame
 from ...rpc.requests import Reply, Work
 from ...store import get_store
 from ...tools.cancellation import DISCONNECTED
+from ..listening import KEEP_ALIVE_SECONDS, Revoked, last_message, listen
+from ..stopping import hear_signals
 from .negotiation import Accepted
 
 logger = logging.getLogger("mcp_tasks.rpc")
 
-KEEP_ALIVE_SECONDS = 15.0
-KEEP_ALIVE = ": keep-alive\n\n"
-STREAM_HEADERS = {"Cache-Control": "no-cache, no-store, no-transform", "X-Accel-Buffering": "no"}
+KEEP_ALIVE = b": keep-alive\n\n"
+#: Said to be encoded already: Django's GZipMiddleware would make each event a compressed stream of its own, and no
+#: client reads on after the first.
+STREAM_HEADERS = {
+    "Cache-Control": "no-cache, no-store, no-transform",
+    "Content-Encoding": "identity",
+    "X-Accel-Buffering": "no",
+}
 
 #: Handlers inside of requests. Never one of the threads that serve tasks: a slow call must not stop a poll.
 INLINE_THREADS = 32
@@ -31,13 +44,31 @@ inline_pool = DaemonPool("mcp-tasks-inline", INLINE_THREADS, backlog=0, persiste
 
 
 #: No line ends in an event stream, but many a reader splits there: escaped, which JSON allows in its strings.
-_TAKEN_FOR_LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+_TAKEN_FOR_LINE_ENDS = {char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 
 
-def event(text: str) -> str:
+def event(text: str) -> bytes:
     """One message as an event."""
-    line = text if text.isascii() else text.translate(_TAKEN_FOR_LINE_ENDS)
-    return f"event: message\ndata: {line}\n\n"
+    return f"event: message\ndata: {_line(text)}\n\n".encode()
+
+
+def _line(text: str) -> str:
+    if not text.isascii():
+        for char, escaped in _TAKEN_FOR_LINE_ENDS.items():
+            text = text.replace(char, escaped)  # a hundred times faster than translate, and this is on the loop
+    return text
+
+
+def events(frames: list[Frame], subscription_id: str) -> bytes:
+    """Notifications of a subscription as events; each was encoded once, for all who listen."""
+    place = _line(subscription_id).encode()
+    parts = []
+    for frame in frames:
+        if frame.encoded is None:
+            before, after = _line(frame.before), _line(frame.after)
+            frame.encoded = f"event: message\ndata: {before}".encode(), f"{after}\n\n".encode()
+        parts += [frame.encoded[0], place, frame.encoded[1]]
+    return b"".join(parts)
 
 
 def sent_as_event(reply: Reply, accepted: Accepted) -> bool:
@@ -84,6 +115,14 @@ class Feed:
             self._ready.wait_for(lambda: bool(self._items), timeout)
             return self._items.popleft() if self._items else None
 
+    def emitted(self) -> list[str]:
+        """What else is there before the reply; returns at once."""
+        texts: list[str] = []
+        with self._ready:
+            while self._items and isinstance(self._items[0], str):
+                texts.append(cast(str, self._items.popleft()))
+        return texts
+
     async def get_async(self, timeout: float) -> str | Reply | None:
         """The same on an event loop, without a thread."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -98,6 +137,16 @@ class Feed:
         with self._ready:
             self._wake = None
             return self._items.popleft() if self._items else None
+
+    async def get_unless(self, stopped: "asyncio.Future[None]", timeout: float) -> str | Reply | None:
+        """The next item; None after so many seconds, or once ``stopped`` is done."""
+        waiting = asyncio.ensure_future(self.get_async(timeout))
+        both: set[asyncio.Future[Any]] = {waiting, stopped}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        return None if waiting.cancelled() else waiting.result()
 
     def _run(self) -> None:
         reply = self._work.run(self._put)
@@ -171,5 +220,38 @@ class Events:
 
 def _encode(item: str | Reply | None) -> bytes:
     if item is None:
-        return KEEP_ALIVE.encode()
-    return event((item.body or "") if isinstance(item, Reply) else item).encode()
+        return KEEP_ALIVE
+    return event((item.body or "") if isinstance(item, Reply) else item)
+
+
+def _let_go() -> None:
+    """Django keeps the thread of a request, and what it holds, until the last byte: a stream may last for days."""
+    executor = compat.take_thread()
+    if executor is not None:
+        executor.submit(_close_connections)
+        executor.shutdown(wait=False)
+
+
+def _close_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+class Listening:
+    """A subscription as the body of a streaming response of Django's ASGI handler."""
+
+    def __init__(self, subscription: Subscription, credential: Credential) -> None:
+        self._subscription = subscription
+        self._credential = credential
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        hear_signals()
+        _let_go()
+        async with aclosing(listen(self._subscription, self._credential)) as messages:
+            try:
+                async for frames in messages:
+                    yield events(frames, self._subscription.id_text) if frames else KEEP_ALIVE
+            except Revoked:
+                pass
+        yield event(last_message(self._subscription))

@@ -8,17 +8,19 @@ from functools import lru_cache
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
-from django.db.transaction import non_atomic_requests
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.http.request import UnreadablePostError
 from django.views.decorators.csrf import csrf_exempt
 
 from ... import conf
+from ...connections import outside_transactions
 from ...execution.threads import Busy
-from ...rpc.requests import Reply, Work
+from ...rpc.requests import Listen, Reply, Work
+from ..listening import KEEP_ALIVE_SECONDS
+from ..reports import hide_capabilities
 from .checks import COMMON_HEADERS, TOO_BUSY, Refused, body_limit, receive, require_servable
 from .negotiation import EVENT_STREAM, JSON, Accepted
-from .streams import KEEP_ALIVE_SECONDS, STREAM_HEADERS, Events, Feed, event, sent_as_event, unheard
+from .streams import STREAM_HEADERS, Events, Feed, Listening, event, sent_as_event, unheard
 
 
 @lru_cache(maxsize=1)
@@ -30,9 +32,10 @@ conf.on_reset(_require_servable.cache_clear)
 
 
 @csrf_exempt  # the Origin check and the JSON content type take its place; DRF's session class asks for it itself
-@non_atomic_requests  # an acknowledgement must not be rolled back behind the client
+@outside_transactions  # an acknowledgement must not be rolled back behind the client
 def mcp(request: HttpRequest) -> HttpResponseBase:
     """The MCP endpoint. Raises ImproperlyConfigured when a setting or a tool is wrong."""
+    hide_capabilities(request)
     _require_servable()
     try:
         body = _read(request)
@@ -41,6 +44,9 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     received = receive(request, body, {name.lower(): value for name, value in request.headers.items()})
     if isinstance(received, Refused):
         return _refusal(received)
+    if isinstance(received.response, Listen):
+        assert received.credential is not None
+        return _stream(aiter(Listening(received.response.subscription, received.credential)))
     if isinstance(received.response, Work):
         return _work(request, received.response, received.accepted)
     return _reply(received.response, received.accepted)
@@ -72,6 +78,10 @@ def _work(request: HttpRequest, work: Work, accepted: Accepted) -> HttpResponseB
     events = Events(feed, first)
     # Chosen here: Django takes the synchronous kind of what is both, and under ASGI collects it before it sends.
     body: Any = aiter(events) if isinstance(request, ASGIRequest) else iter(events)
+    return _stream(body)
+
+
+def _stream(body: Any) -> StreamingHttpResponse:
     return StreamingHttpResponse(body, content_type=EVENT_STREAM, headers={**COMMON_HEADERS, **STREAM_HEADERS})
 
 

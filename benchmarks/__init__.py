@@ -1,0 +1,1 @@
+"""Programs that measure; each says with its exit status whether its goals are met."""

@@ -1,0 +1,1 @@
+"""What admin, REST, commands and metrics share."""

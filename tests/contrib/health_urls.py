@@ -1,0 +1,5 @@
+"""The probes, mounted."""
+
+from django.urls import include, path
+
+urlpatterns = [path("health/", include("mcp_tasks.contrib.health"))]
