@@ -53,6 +53,8 @@ def end_threads() -> None:
     SyncToAsync.single_thread_executor.submit(connections.close_all).result(5)
     if connection.vendor == "postgresql":
         _wait_for_sessions(5)
+    # A test whose handler left a transaction has another connection since than the one that drops the database.
+    connections.close_all()
 
 
 def _wait_for_sessions(seconds: float) -> None:
