@@ -1,16 +1,15 @@
 """The demo site as a process that a test may stop and start again on its port."""
 
-import os
 import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 from tests.support.servers import ROOT, START_SECONDS, free_port, manage
+from tests.support.template import spawn
 
 END_SECONDS = 20.0
 
@@ -41,16 +40,9 @@ class Demo:
         """Start it, unless it runs, and wait until it listens."""
         if self._process is not None:
             return
-        command = [sys.executable, str(ROOT / "manage.py"), "demo", "--port", str(self.port)]
+        command = [str(ROOT / "manage.py"), "demo", "--port", str(self.port)]
         with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **self._environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            self._process = spawn(command, self._environment, stdout=output)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             try:

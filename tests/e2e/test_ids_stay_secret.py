@@ -9,12 +9,11 @@ import http.client
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,7 +25,8 @@ from mcp_tasks.store.types import ref_of
 from mcp_tasks.testing.client import McpClient
 from tests.faults.databases import Database, database, kinds, recommended
 from tests.support.push_clients import Socket, Sse
-from tests.support.servers import ROOT, Server, manage, serving
+from tests.support.servers import Server, manage, serving
+from tests.support.template import ROOT, spawn
 
 pytestmark = pytest.mark.skipif(not kinds(), reason="this database is not served by real processes in the suite")
 
@@ -235,17 +235,14 @@ class Day:
 
 def command(environment: dict[str, str], *arguments: str, typed: str = "") -> str:
     """What a command said, on either stream."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", *arguments, "-v", "3"],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr
+    with TemporaryFile() as stdin, TemporaryFile() as output:
+        stdin.write(typed.encode())
+        stdin.seek(0)
+        status = spawn([str(ROOT / "manage.py"), *arguments, "-v", "3"], environment, stdin=stdin, stdout=output).wait()
+        output.seek(0)
+        said = output.read().decode()
+    assert status == 0, said[-3000:]
+    return said
 
 
 def commands(environment: dict[str, str], task_id: str) -> list[str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -14,7 +13,8 @@ from typing import Any
 
 from mcp_tasks.testing.client import McpClient
 from tests.faults.databases import Database, database, recommended
-from tests.support.servers import ROOT, Server, manage, serving
+from tests.support.servers import Server, manage, serving
+from tests.support.template import spawn
 
 APPLICATION = "tests.support.push_site.asgi:application"
 SETTINGS = "tests.support.push_site.settings"
@@ -26,14 +26,14 @@ class Process:
     """A process without a server that does what it is told."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.push_site.process"],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        its_input, told = os.pipe()
+        heard, its_output = os.pipe()
+        self._told, self._heard = os.fdopen(told, "w"), os.fdopen(heard)
+        self._process = spawn(
+            ["-m", "tests.support.push_site.process"], environment, stdin=its_input, stdout=its_output, stderr=2
         )
+        os.close(its_input)
+        os.close(its_output)
         assert self._hear() == "ready"
 
     def act(self, **command: Any) -> Any:
@@ -43,31 +43,27 @@ class Process:
 
     def begin(self, **command: Any) -> None:
         """Do this, and do not wait for it; ``hear`` does."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+        self._told.write(json.dumps(command) + "\n")
+        self._told.flush()
 
     def hear(self) -> Any:
         """What came of what was begun."""
         return self._hear()
 
     def _hear(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._heard.readline()
         assert line, "the process has ended"
         return json.loads(line)
 
     def end(self) -> None:
         """End of its input, and of it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
+        self._told.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
+        self._heard.close()
 
 
 class Site:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from tests.faults.databases import Database, database, recommended
 from tests.support.brokers import Door, rabbitmq
 from tests.support.push_needs import PUBSUB, Redis, layer, redis
 from tests.support.servers import ROOT, Server, free_port, manage, start
+from tests.support.template import spawn
 
 LEASE, BEAT, SWEEP = 3, 1, 1
 SLOTS = 2
@@ -139,15 +139,7 @@ class Site:
         command, mark, environment = self._command(number, options, slots)
         log = self.folder / f"worker-{number}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env={**os.environ, **self.environment, **environment, "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = spawn(command, {**self.environment, **environment}, stdout=output, new_session=True)
         worker = Worker(process, log)
         self.workers.append(worker)
         deadline = time.monotonic() + _START_SECONDS

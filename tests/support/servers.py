@@ -1,17 +1,18 @@
 """Real server processes for tests: started on a free port, waited for, and always ended."""
 
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.template import ROOT, spawn
+
 START_SECONDS = 30.0
 DEMO = "project.asgi:application"
 
@@ -44,11 +45,6 @@ class Server:
             raise AssertionError(f"the server did not end by itself: {self.log.read_text()[-2000:]}") from None
 
 
-def _hears_the_keyboard() -> None:
-    """A job in the background of a shell ignores SIGINT, and so would all that it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def free_port() -> int:
     """A port that nothing listens on now."""
     with socket.socket() as probe:
@@ -59,10 +55,15 @@ def free_port() -> int:
 
 def manage(environment: Mapping[str, str], *arguments: str) -> str:
     """Run ``manage.py`` with an environment; returns what it printed."""
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        status = spawn([str(ROOT / "manage.py"), *arguments], environment, stdout=output, stderr=errors).wait()
+        assert status == 0, _said(errors)
+        return _said(output)
+
+
+def _said(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode()
 
 
 @contextmanager
@@ -105,15 +106,7 @@ def start(
         "runserver": [str(ROOT / "manage.py"), "runserver", "--noreload", str(port)],
     }
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *commands[kind], *options],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=_hears_the_keyboard,
-        )
+        process = spawn([*commands[kind], *options], environment, stdout=output)
     server = Server(process, port, log)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
