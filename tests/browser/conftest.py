@@ -21,17 +21,26 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium-headless-shell")
 ARGUMENTS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A worker for the console and one for the operators' pages: more browsers only wait for each other."""
+    """Three browsers: more would only wait for each other, and each has sites of its own."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            about = "operators" if item.path.name.startswith("test_admin_") else "console"
-            item.add_marker(pytest.mark.xdist_group(f"browser {about}"))
+            item.add_marker(pytest.mark.xdist_group(f"browser {_about(item.path.stem)}"))
+
+
+def _about(module: str) -> str:
+    if module.startswith("test_admin_"):
+        return "operators"
+    return "cuts" if module in ("test_reconnecting", "test_odd_servers", "test_appearance") else "console"
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
+def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Chromium, or a skip that says what is missing; a failure where everything is required."""
+    if request.config.getoption("loadgroup", False):
+        ours = [item.nodeid for item in request.session.items if Path(__file__).parent in item.path.parents]
+        assert all("@browser " in name for name in ours), "each worker would start browsers and sites of its own"
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

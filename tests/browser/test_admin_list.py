@@ -38,7 +38,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
-from mcp_tasks.models import Process, TaskStat
+from mcp_tasks.models import Process, Task, TaskStat
 from tests.admin.rows import add, add_many, add_one_of_each
 
 user = User.objects.create_superuser("root", password="x")
@@ -50,6 +50,7 @@ refs = add_one_of_each()
 add("running", tool="send_campaign", owner_key="b" * 64, owner_label="nightly-reconciliation@finance.example.com",
     progress_done=40, progress_total=100, status_message="Waiting for upstream, which takes its time", expires_at=300)
 add_many(120, tool="many")
+Task.objects.filter(phase="running", due_at__gt=timezone.now()).update(due_at=timezone.now() + timedelta(days=1))
 now = timezone.now().replace(minute=0, second=0, microsecond=0)
 for index in range(1, 24):
     hour = now - timedelta(hours=index)
