@@ -258,7 +258,10 @@ def test_a_result_after_a_cancel_is_dropped_and_the_slot_let_go(
     assert snapshot(created).result is None
     assert [record.event for record in caplog.records if hasattr(record, "event")] == ["late_result"]
     assert Task.objects.get(pk=created.ref).lease_holder is None
-    assert list(TaskEvent.objects.filter(task_id=created.ref).values_list("kind", flat=True))[-1] == "let_go"
+    assert (
+        list(TaskEvent.objects.filter(task_id=created.ref).order_by("id").values_list("kind", flat=True))[-1]
+        == "let_go"
+    )
 
 
 @pytest.mark.parametrize("reason", [SHUTDOWN, LEASE_LOST])

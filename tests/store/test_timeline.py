@@ -20,7 +20,10 @@ RESULT: dict[str, Any] = {"content": []}
 
 
 def events(kind: str) -> list[dict[str, Any]]:
-    return [json.loads(detail) for detail in TaskEvent.objects.filter(kind=kind).values_list("detail", flat=True)]
+    return [
+        json.loads(detail)
+        for detail in TaskEvent.objects.filter(kind=kind).order_by("id").values_list("detail", flat=True)
+    ]
 
 
 @pytest.fixture(autouse=True)

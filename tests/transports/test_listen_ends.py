@@ -56,6 +56,13 @@ def taken() -> int:
     return places.count()
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_left_of_other_tests() -> None:
+    """A response that a test made and never sent has its place until it is collected."""
+    gc.collect()
+    assert soon(lambda: taken() == 0, 2), "a stream of another test is still open"
+
+
 def is_result(message: Any) -> bool:
     return "result" in message
 
