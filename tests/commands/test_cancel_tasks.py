@@ -248,6 +248,8 @@ def test_where_nobody_can_be_asked_nothing_is_done(monkeypatch: pytest.MonkeyPat
         ["--owner", "", *REASON],
         ["--created-before", "yesterday", *REASON],
         ["--created-before", "", *REASON],
+        ["--created-before", "0001-01-01T00:00:00+14:00", *REASON],
+        ["--created-before", "9999-12-31T23:59:59.999999", *REASON],
         ["--state", "completed", *REASON],
         ["--database", "nowhere", "--tool", "report", *REASON],
         ["--tol", "report", *REASON],

@@ -46,11 +46,11 @@ _RUNNERS[CELERY_RABBITMQ] = _RUNNERS[CELERY_REDIS]
 _START_SECONDS = 40.0
 
 
-def until(true: Callable[[], bool], timeout_seconds: float = 20.0) -> float:
-    """Wait until it is so; returns how long that took."""
+def until(true: Callable[[], bool], timeout_seconds: float = 20.0, seen: Callable[[], Any] = lambda: "") -> float:
+    """Wait until it is so; returns how long that took. A failure shows what is ``seen`` instead."""
     began = time.monotonic()
     while not true():
-        assert time.monotonic() - began < timeout_seconds, "it did not become true in time"
+        assert time.monotonic() - began < timeout_seconds, f"it did not become true in time {seen()}"
         time.sleep(0.05)
     return time.monotonic() - began
 
@@ -235,6 +235,11 @@ class Site:
     def events(self, task_id: str) -> list[str]:
         """The timeline of a task."""
         return [kind for kind, _ in self._timeline(task_id)]
+
+    def history(self, task_id: str) -> str:
+        """Row and timeline of a task, and what its workers wrote last: what a failed test shows."""
+        logs = "".join(f"\n{worker.log.name}: {worker.log.read_text()[-1500:]}" for worker in self.workers)
+        return f"{self.row(task_id)} {self._timeline(task_id)}{logs}"
 
     def happened_at(self, task_id: str, kind: str) -> float:
         """When that happened to a task last, by the clock of the database, which is this machine's."""

@@ -19,6 +19,7 @@ from mcp_tasks.dbtime import current
 from mcp_tasks.lifecycle import QUEUED
 from mcp_tasks.operators.acting import WrongRequest, checked_reason
 from mcp_tasks.operators.bulk import BulkReport, cancel_all, cancellable
+from mcp_tasks.operators.instants import instant_of
 from mcp_tasks.operators.states import FILTERS
 from mcp_tasks.protocol.tasks import INPUT_REQUIRED
 from mcp_tasks.querysets import TaskQuerySet
@@ -151,9 +152,13 @@ def _matching(found: TaskQuerySet, options: dict[str, Any]) -> TaskQuerySet:
 def _instant(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
-        raise _wrong("--created-before wants an ISO 8601 time, for instance 2026-11-30T08:00") from None
-    return timezone.make_aware(at) if timezone.is_naive(at) else at
+        aware = timezone.make_aware(at) if timezone.is_naive(at) else at
+    except (ValueError, OverflowError):  # in a zone the first and the last day may have no such time
+        aware = None
+    found = None if aware is None else instant_of(aware.isoformat())
+    if found is None:
+        raise _wrong("--created-before wants an ISO 8601 time, for instance 2026-11-30T08:00")
+    return found
 
 
 def _until(stopped: threading.Event, refs: Iterable[UUID]) -> Iterator[UUID]:
