@@ -17,7 +17,7 @@ from .histories import Race
 from .janitor_races import JANITOR_RACES, NAIVE
 from .races import RACES, SETTINGS
 
-STRENGTH = float(os.environ.get("HAMMER_STRENGTH", "0.15"))
+STRENGTH = float(os.environ.get("HAMMER_STRENGTH", "0.1"))
 #: Each kind of database stays with one process of the suite, so that its hammer is started once.
 KINDS = [pytest.param(kind, id=kind, marks=pytest.mark.xdist_group(f"hammer {kind}")) for kind in kinds()]
 

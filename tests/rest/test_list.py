@@ -287,6 +287,17 @@ def test_pages_keep_their_filter(api: Api, tasks: Tasks) -> None:
     assert [ref for page in pages(api, limit=2, tool="add") for ref in page] == wanted[::-1]
 
 
+def test_pages_of_several_tools_hold_every_task_once_the_newest_first(api: Api) -> None:
+    refs_of_all = many(23)  # four of each moment
+    for number, ref in enumerate(refs_of_all):
+        Task.objects.filter(pk=ref).update(tool=("echo", "add", "other")[number % 3])
+    ours = Task.objects.exclude(tool="other").order_by("-created_at", "-ref")
+    wanted = [str(task.pk) for task in ours]
+    for limit in (1, 3, 15, 16, 200):
+        found = pages(api, limit=limit, tool=["add", "echo", "add", "nothing"])
+        assert [ref for page in found for ref in page] == wanted
+
+
 def test_tasks_of_whole_seconds_are_not_lost_between_pages(api: Api) -> None:
     # SQLite compares times as text, and Django writes a whole second without its zeros.
     expected = {str(ref) for ref in many(8)}

@@ -52,13 +52,13 @@ def end_threads() -> None:
     # The thread on which asgiref runs what asynchronous tests call; it lives as long as the process.
     SyncToAsync.single_thread_executor.submit(connections.close_all).result(5)
     if connection.vendor == "postgresql":
-        _wait_for_sessions(5)
+        _wait_for_sessions(15)  # an outbox that rests closes its own after ten
     # A test whose handler left a transaction has another connection since than the one that drops the database.
     connections.close_all()
 
 
 def _wait_for_sessions(seconds: float) -> None:
-    """PostgreSQL drops no database that somebody uses, such as a thread which a test left behind: it is named."""
+    """PostgreSQL drops no database that somebody uses, such as a thread which a test left behind: named, and ended."""
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     deadline = time.monotonic() + seconds
     with connection.cursor() as cursor:
@@ -72,3 +72,4 @@ def _wait_for_sessions(seconds: float) -> None:
             time.sleep(0.05)
         alive = sorted(thread.name for thread in threading.enumerate())
         print(f"threads {alive} left sessions open, and asked last: {left}", file=sys.__stderr__)
+        cursor.execute(f"SELECT pg_terminate_backend(pid) {others}")

@@ -48,6 +48,17 @@ def condition(given: Mapping[str, Sequence[Any]]) -> Q:
     return found
 
 
+def parts(given: Mapping[str, Sequence[Any]]) -> list[Q]:
+    """
+    The same rows, in parts that share none: those of each tool, where several are named.
+
+    An index has each part in the order of the list. Several tools in one query are read as a whole to be sorted.
+    """
+    whole = condition(given)
+    tools = dict.fromkeys(given.get("tool", ()))
+    return [whole] if len(tools) < 2 else [condition({**given, "tool": [tool]}) for tool in tools]
+
+
 def _read(name: str, values: Sequence[Any]) -> Q:
     if name not in _READERS:
         raise _Wrong("There is no such filter.")
