@@ -22,7 +22,7 @@ pytestmark = [
 #: Less than the seven seconds after which a process looks for itself at the earliest, also on a machine that is busy.
 SOON = 4.0
 #: Far less than the fifteen seconds of a heartbeat, and of a wait that looks for itself.
-QUICKLY = 2.0
+QUICKLY = 4.0
 
 
 class Pair:

@@ -25,7 +25,7 @@ from .conftest import each
 pytestmark = pytest.mark.skipif(not kinds(), reason="this database is not served by real processes in the suite")
 
 #: What a busy machine takes beyond the lease and the sweep to find a loss.
-FINDING = 1.5
+FINDING = 2.5
 #: What it takes to begin again, an engine's own delay included.
 SLACK = 4.0
 #: What a process takes to end, once it waits for nothing.
