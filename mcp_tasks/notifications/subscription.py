@@ -19,6 +19,7 @@ from .places import Place
 
 #: How much may wait for one reader; what is beyond is read again once the rest was sent.
 PENDING_BYTES = 1024 * 1024
+TOGETHER_SECONDS = 0.1
 
 
 class Subscription:
@@ -128,8 +129,9 @@ class Subscription:
         """What is to be sent now; empty after so many seconds without anything, and when it has ended."""
         if not self._pending and not self.is_ended:
             self._ask_for_later()
-            woken = self._woken = asyncio.get_running_loop().create_future()
-            handle = asyncio.get_running_loop().call_later(timeout, _set, woken)
+            loop = asyncio.get_running_loop()
+            woken = self._woken = loop.create_future()
+            handle = loop.call_at(_together(loop.time() + timeout), _set, woken)
             try:
                 await woken
             finally:
@@ -138,6 +140,8 @@ class Subscription:
         return self._take()
 
     def _take(self) -> list[Frame]:
+        if not self._pending:
+            return []
         pending, self._pending, self._pending_bytes = self._pending, {}, 0
         frames = []
         for name, state in pending.items():
@@ -193,6 +197,11 @@ class Subscription:
     def _wake(self) -> None:
         if self._woken is not None:
             _set(self._woken)
+
+
+def _together(at: float) -> float:
+    """A moment soon after that, which all streams share: thousands of them then wake the loop ten times a second."""
+    return at + (-at) % TOGETHER_SECONDS
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -76,7 +76,7 @@ class Guard:
     @property
     def is_old(self) -> bool:
         """Whether the last look was long ago."""
-        return self.fresh_seconds == 0
+        return asyncio.get_running_loop().time() >= self._looked_at + RECHECK_SECONDS
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()

@@ -44,7 +44,7 @@ EVERYWHERE = (
 #: These too, where they are installed.
 PERHAPS = ("celery.app.base", "celery.bin.worker", "celery.worker", "kombu.transport.pyamqp", "kombu.transport.redis")
 #: Templates of environments that are kept.
-KEPT = 8
+KEPT = 4
 _MESSAGE_BYTES = 1 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 
