@@ -10,6 +10,7 @@ status. What begins with the very command that a reader types is tested with tha
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -169,9 +170,16 @@ def main() -> None:
     for name in PERHAPS:
         with suppress(ImportError):
             import_module(name)
+    _keep()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
         _become(asked)
+
+
+def _keep() -> None:
+    """What is there by now stays: no child looks through it for garbage, and so copies it page by page."""
+    gc.collect()
+    gc.freeze()
 
 
 def _serve(channel: socket.socket) -> _Asked | None:
@@ -213,6 +221,7 @@ def _serve_environment(channel: socket.socket, environment: dict[str, str]) -> _
 
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")  # as manage.py does
         django.setup()
+    _keep()
     while (asked := _Asked.next(channel)) is not None:
         reading, writing = os.pipe()
         between = os.fork()
