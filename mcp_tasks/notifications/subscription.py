@@ -112,6 +112,17 @@ class Subscription:
         if self._place is not None:
             self._place.release()
 
+    def abandon(self) -> None:
+        """The same from any thread: whoever was to read it is gone, and may never say so on its loop."""
+        loop = self._loop
+        if loop is None:
+            self.close()
+            return
+        try:
+            loop.call_soon_threadsafe(self.close)
+        except RuntimeError:
+            self.close()  # the loop has ended
+
     def end(self) -> None:
         """The server ends it: what waits is still sent, then ``is_ended`` says that nothing follows."""
         self.is_ended = True

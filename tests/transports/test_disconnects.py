@@ -1,6 +1,7 @@
 """A client that goes away: its call is stopped, and a task that it was never told of does not live on."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -131,6 +132,36 @@ def test_a_client_that_leaves_an_open_stream_raises_the_token(stage: Stage, appl
     answer = leave_during(application, call_of("talkative", progressToken=1), stage, streaming=True)
     assert (stage.cancelled, stage.reason) == (True, "disconnected")
     assert [message.get("method") for message in answer.messages()] == ["notifications/progress"]
+
+
+@pytest.mark.usefixtures("open_to_all", "transactional_db")
+def test_a_client_that_leaves_while_it_is_written_to_raises_the_token_at_once(stage: Stage) -> None:
+    request = call_of("talkative", progressToken=1)
+    headers = {**request.headers, "Content-Length": str(len(request.text))}
+
+    async def scenario() -> None:
+        given: asyncio.Queue[Any] = asyncio.Queue()
+        given.put_nowait({"type": "http.request", "body": request.text, "more_body": False})
+        writing = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                writing.set()
+                await asyncio.Event().wait()  # the client reads no more
+
+        application: Any = ASGIHandler()
+        running = asyncio.create_task(application(scope_of(headers, path="/mcp"), given.get, send))
+        await asyncio.wait_for(writing.wait(), 10)
+        given.put_nowait({"type": "http.disconnect"})
+        await asyncio.wait({running}, timeout=10)
+        assert await asyncio.to_thread(stage.ended.wait, 5), "before anybody collects the garbage"
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
+    assert stage.reason == "disconnected"
 
 
 @pytest.mark.usefixtures("open_to_all", "transactional_db")

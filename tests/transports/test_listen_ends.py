@@ -35,6 +35,7 @@ from tests.support.push import KEEP_ALIVE, Ended, LoopThread, Stream, soon
 from .listens import (
     ACKNOWLEDGED,
     SERVER_INFO,
+    STREAMING,
     SUBSCRIPTION_ID,
     Listening,
     application_of,
@@ -248,9 +249,41 @@ def test_the_views_response_that_nobody_iterates_gives_its_place_back() -> None:
     response = asyncio.run(respond())
     assert (response.status_code, taken()) == (200, 1)
     response.close()
-    del response
-    gc.collect()
-    assert taken() == 0
+    assert taken() == 0, "at once, and not when somebody collects the garbage"
+
+
+@pytest.mark.usefixtures("transactional_db", "open_to_all")
+@pytest.mark.parametrize("adapter", STREAMING)
+def test_a_client_that_leaves_while_it_is_written_to_gives_its_place_back_at_once(adapter: str) -> None:
+    request = listen_draft({"toolsListChanged": True})
+    headers = {**request.headers, "Content-Length": str(len(request.text))}
+
+    async def scenario() -> None:
+        given: asyncio.Queue[Any] = asyncio.Queue()
+        given.put_nowait({"type": "http.request", "body": request.text, "more_body": False})
+        writing = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                writing.set()
+                await asyncio.Event().wait()  # the client reads no more
+
+        application: Any = application_of(adapter)
+        running = asyncio.create_task(application(scope_of(headers, path="/mcp"), given.get, send))
+        await asyncio.wait_for(writing.wait(), 10)
+        assert taken() == 1
+        given.put_nowait({"type": "http.disconnect"})
+        if adapter == "endpoint":
+            running.cancel()  # a server that cannot write cancels, or raises
+        await asyncio.wait({running}, timeout=10)
+        await asyncio.sleep(0.05)
+        assert (taken(), hub.count()) == (0, 0), "before anybody collects the garbage"
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
 
 
 def test_a_client_that_left_before_the_stream_began_gives_its_place_back(

@@ -104,6 +104,7 @@ class Feed:
         with self._ready:
             self._left = True
             unseen = [item for item in self._items if isinstance(item, Reply)]
+            self._items.clear()
         if not self._work.outlives_client:
             self._work.token.raise_(DISCONNECTED)
         for reply in unseen:
@@ -185,7 +186,7 @@ def _cancel(ref: UUID) -> None:
 
 
 class Events:
-    """A feed as the body of a streaming response, for either kind of server."""
+    """A feed as the body of a streaming response of WSGI."""
 
     def __init__(self, feed: Feed, first: str | Reply | None) -> None:
         self._feed = feed
@@ -204,18 +205,37 @@ class Events:
             if not done:
                 self._feed.leave()
 
+
+class AsyncEvents:
+    """The same for Django's ASGI handler."""
+
+    def __init__(self, feed: Feed, first: str | Reply | None) -> None:
+        self._feed = feed
+        self._first = first
+        self._is_over = False
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        item, done = self._first, False
+        item = self._first
         try:
             while True:
                 yield _encode(item)
                 if isinstance(item, Reply):
-                    done = True
+                    self._is_over = True
                     return
                 item = await self._feed.get_async(KEEP_ALIVE_SECONDS)
         finally:
-            if not done:
-                self._feed.leave()
+            self.close()
+
+    def close(self) -> None:
+        """
+        Called by Django at the end of each response, on a thread.
+
+        When a client leaves while a part is being sent, the iterator is only forgotten, and in a cycle with what told
+        of it: until the garbage is collected the handler would work for nobody.
+        """
+        if not self._is_over:
+            self._is_over = True
+            self._feed.leave()
 
 
 def _encode(item: str | Reply | None) -> bytes:
@@ -244,6 +264,10 @@ class Listening:
     def __init__(self, subscription: Subscription, credential: Credential) -> None:
         self._subscription = subscription
         self._credential = credential
+
+    def close(self) -> None:
+        """At the end of each response, like that of AsyncEvents."""
+        self._subscription.abandon()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         hear_signals()

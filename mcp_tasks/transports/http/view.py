@@ -20,7 +20,7 @@ from ..listening import KEEP_ALIVE_SECONDS
 from ..reports import hide_capabilities
 from .checks import COMMON_HEADERS, TOO_BUSY, Refused, body_limit, receive, require_servable
 from .negotiation import EVENT_STREAM, JSON, Accepted
-from .streams import STREAM_HEADERS, Events, Feed, Listening, event, sent_as_event, unheard
+from .streams import STREAM_HEADERS, AsyncEvents, Events, Feed, Listening, event, sent_as_event, unheard
 
 
 @lru_cache(maxsize=1)
@@ -46,7 +46,7 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
         return _refusal(received)
     if isinstance(received.response, Listen):
         assert received.credential is not None
-        return _stream(aiter(Listening(received.response.subscription, received.credential)))
+        return _stream(Listening(received.response.subscription, received.credential))
     if isinstance(received.response, Work):
         return _work(request, received.response, received.accepted)
     return _reply(received.response, received.accepted)
@@ -75,10 +75,9 @@ def _work(request: HttpRequest, work: Work, accepted: Accepted) -> HttpResponseB
     first = feed.get(KEEP_ALIVE_SECONDS)
     if isinstance(first, Reply):
         return _reply(first, accepted)
-    events = Events(feed, first)
-    # Chosen here: Django takes the synchronous kind of what is both, and under ASGI collects it before it sends.
-    body: Any = aiter(events) if isinstance(request, ASGIRequest) else iter(events)
-    return _stream(body)
+    if isinstance(request, ASGIRequest):
+        return _stream(AsyncEvents(feed, first))
+    return _stream(iter(Events(feed, first)))
 
 
 def _stream(body: Any) -> StreamingHttpResponse:
